@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,9 @@ from io import FileIO
 from pathlib import Path
 from secrets import token_hex
 from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW  # NONBLOCK: opening a FIFO would wait for a writer
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
@@ -24,6 +28,7 @@ LEADS_OUT = "it leads out of the folder that is permitted"
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _STEP = _FOLDER | getattr(os, "O_PATH", 0)  # which needs no right to read
+_NAME = re.compile(r"\w[\w.-]*")
 _LONGEST_BESIDE = 200  # bytes of a file's name in the name beside it
 
 
@@ -165,13 +170,33 @@ def replace(
         os.fsync(folder)
 
 
-def replace_all(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files that everybody may read, each as a whole, and only those that have changed.  Raises OSError."""
+class FileList(Struct):
+    """The names of files, as JSON beside them has it."""
+
+    files: tuple[str, ...] = ()
+
+
+def replace_all(folder: Path, files: Mapping[str, bytes], listed: str) -> None:
+    """Write files that everybody may read, each as a whole, and remove those that only an earlier call has written.
+
+    `listed` is the file among them that names all, as a FileList.  Raises OSError.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        for name in _listed_in(folder / listed) - files.keys():
+            with suppress(OSError):
+                os.unlink(name, dir_fd=opened)
         for name, content in files.items():
             if not (folder / name).is_file() or (folder / name).read_bytes() != content:
                 replace(opened, name, [content], mode=0o644)
     finally:
         os.close(opened)
+
+
+def _listed_in(path: Path) -> set[str]:
+    """Return the names that a file lists, but for paths; none where it can't be read."""
+    try:
+        return set(filter(_NAME.fullmatch, msgspec.json.decode(path.read_bytes(), type=FileList).files))
+    except (OSError, msgspec.DecodeError):
+        return set()

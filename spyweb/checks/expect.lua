@@ -3,6 +3,7 @@
 
 local PAUSE_MS = 2000               -- before the second try; doubled before each further one
 local MOST_SHOWN, MOST_NAMED, MOST_READ = 80, 6, 32
+local TEXTS = { ip = true, rcode = true, issuer = true } -- of a result
 
 local tests = {}                    -- condition -> its function, of an environment
 
@@ -87,12 +88,14 @@ local function tester(names, known)
   end
 end
 
--- What the run returns: the figures among the names that are known.
+-- What the run returns: the figures among the names that are known, and short texts that say whom it has asked.
 local function figures(names, known, number)
   local found = { attempts = number > 1 and number or nil }
   for name in known:gmatch("%S+") do
-    local kind = type(names[name])
-    if kind == "number" or kind == "boolean" then found[name] = names[name] end
+    local value = names[name]
+    local kind = type(value)
+    local is_short = kind == "string" and TEXTS[name] and #value <= MOST_SHOWN
+    if kind == "number" or kind == "boolean" or is_short then found[name] = value end
   end
   return found
 end

@@ -21,7 +21,7 @@ from spyweb.store.model.access import NewAuditLine
 from spyweb.store.model.entries import ChangeEvent
 from spyweb.store.model.incidents import Incident, SubjectChange, job_of
 from spyweb.store.model.runs import SkippedRange
-from spyweb.views.runs import duration_ms
+from spyweb.views.runs import copied, duration_ms
 
 LONGEST_REASON = 300  # characters of a run's reason: the run itself has all of it
 LONGEST_LINE = 16_384  # characters of a log line: hooks.log has all of it
@@ -182,46 +182,24 @@ def run_has_ended(run: Run, late_ms: int | None) -> RunHappened:
 
 
 def were_skipped(skipped: SkippedRange) -> RunHappened:
-    return RunHappened(
-        what="skipped",
-        job=skipped.job,
-        trigger=skipped.trigger.value,
-        due_ms=skipped.first_due_ms,
-        last_due_ms=skipped.last_due_ms,
-        ended_ms=skipped.at_ms,
-        outcome=skipped.outcome,
-        reason=skipped.reason[:LONGEST_REASON],
-        count=skipped.count,
-    )
+    times = {"due_ms": skipped.first_due_ms, "ended_ms": skipped.at_ms}
+    reason = skipped.reason[:LONGEST_REASON]
+    return copied(RunHappened, skipped, what="skipped", trigger=skipped.trigger.value, reason=reason, **times)
 
 
 def state_changed(event: ChangeEvent) -> StateHappened:
     key = to_plain(event.key)
-    return StateHappened(
-        what=event.kind,
-        namespace=event.namespace,
-        key=key[:LONGEST_KEY] if isinstance(key, str) else key,
-        version=event.version,
-        at_ms=event.at_ms,
-        job=event.origin.job,
-        run=event.origin.run,
-    )
+    key = key[:LONGEST_KEY] if isinstance(key, str) else key
+    return copied(StateHappened, event, what=event.kind, key=key, job=event.origin.job, run=event.origin.run)
 
 
 def incident_changed(change: SubjectChange) -> IncidentHappened | None:
     """Describe an incident that an event has opened or closed; None where it did neither."""
     if change.incident is None or not (change.opened or change.closed):
         return None
-    return IncidentHappened(
-        what="opened" if change.opened else "closed",
-        incident=change.incident,
-        subject=change.subject,
-        at_ms=change.at_ms,
-        job=job_of(change.subject),
-        level=change.level.value if change.opened else "",
-        reason=change.reason,
-        text=change.text[:LONGEST_REASON],
-    )
+    what, level = ("opened", change.level.value) if change.opened else ("closed", "")
+    job, text = job_of(change.subject), change.text[:LONGEST_REASON]
+    return copied(IncidentHappened, change, what=what, job=job, level=level, text=text)
 
 
 def incident_acked(incident: Incident, by: str, now_ms: int) -> IncidentHappened:

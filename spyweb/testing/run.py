@@ -32,7 +32,7 @@ from spyweb.specs.server_file import INIT, SERVER, TESTS, code_of_server, find_f
 from spyweb.specs.tree import is_there, read_source
 from spyweb.testing.results import LOADING, CaseResult, OutputBuffer
 from spyweb.views.jobs import find_job, unknown_job
-from spyweb.views.runs import log_line
+from spyweb.views.runs import copied, log_line
 
 FILE = "tests.lua"  # in a job's folder
 MARK = b"test_"  # how the name of a test begins
@@ -105,20 +105,8 @@ def _add_job(found: FoundSuites, root: Path, file: JobFile, *, by_name: bool = F
         code = replace(code, more=(*code.more, (path, tests)))
     elif tests:
         code = replace(code, chunk=path, source=tests, more=())
-    found.suites.append(
-        Suite(
-            title=spec.id,
-            job=spec.id,
-            folder=spec.folder,
-            code=code,
-            finding=code,
-            agent=spec.agent,
-            timeout_ms=spec.timeout_ms,
-            cpu_limit_ms=spec.cpu_limit_ms,
-            is_monitor=spec.monitor is not None,
-            policy=spec.policy,
-        )
-    )
+    is_monitor = spec.monitor is not None
+    found.suites.append(copied(Suite, spec, title=spec.id, job=spec.id, code=code, finding=code, is_monitor=is_monitor))
 
 
 def _add_server(found: FoundSuites, root: Path, policy: Policy) -> None:

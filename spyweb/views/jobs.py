@@ -211,6 +211,11 @@ def to_json(value: object) -> bytes:
     return msgspec.json.encode(value)
 
 
+def as_text(value: object) -> str:
+    """Return a value as people read it: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else to_json(value).decode()
+
+
 MaySee = Callable[[str], bool]  # whether a client may see a job
 
 

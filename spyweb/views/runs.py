@@ -105,24 +105,7 @@ def copied(kind: type[S], source: object, /, **others: object) -> S:
 
 
 def last_run(run: Run) -> LastRun | None:
-    if run.outcome is None:
-        return None
-    return LastRun(
-        run=run.id,
-        outcome=run.outcome,
-        failure=run.failure,
-        started_ms=run.started_ms,
-        ended_ms=run.ended_ms,
-        duration_ms=duration_ms(run),
-        reason=run.reason,
-        storage_errors=run.storage_errors,
-        result=run.result,
-        http_status=run.http_status,
-        items_found=run.items_found,
-        items_new=run.items_new,
-        items_changed=run.items_changed,
-        note=run.note,
-    )
+    return copied(LastRun, run, run=run.id, duration_ms=duration_ms(run)) if run.outcome else None
 
 
 def duration_ms(run: Run) -> int | None:

@@ -100,6 +100,14 @@ class WholeAnswer(web.Response):
             raise error.with_traceback(None) from None
 
 
+def bytes_answer(request: web.Request, whole: bytes, zipped: bytes, headers: Mapping[str, str]) -> web.Response:
+    """Answer with bytes, or with the same compressed where the client takes that."""
+    headers = {**headers, "Vary": "Accept-Encoding"}
+    if "gzip" in request.headers.get("Accept-Encoding", ""):
+        whole, headers["Content-Encoding"] = zipped, "gzip"
+    return WholeAnswer(body=whole, headers=headers)
+
+
 def json_answer(value: object, status: int = 200) -> web.Response:
     return WholeAnswer(body=to_json(value), status=status, content_type="application/json")
 

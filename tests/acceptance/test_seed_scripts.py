@@ -21,6 +21,7 @@ import pytest
 from spyweb.model import JobId, Outcome
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, TaskView
 from tests.fakes.project import Project, eventually
+from tests.fakes.values import IS
 from tests.fakes.web_server import unused_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -31,14 +32,7 @@ OF_A_MACHINE = {"task_config_file", "task_idempotency", "task_resources"}
 TEMPLATE = "[app]\nhost = {{.host}}\n"
 
 # What a test asks of the daemon's values, in Lua.
-ASKING = """
-local function same(a, b)
-  if type(a) ~= "table" or type(b) ~= "table" then return a == b end
-  for k, v in pairs(a) do if not same(v, b[k]) then return false end end
-  for k in pairs(b) do if a[k] == nil then return false end end
-  return true
-end
-function is(a, b) if not same(a, b) then error(dump(a) .. " is not " .. dump(b), 2) end end
+ASKING = f"""{IS}
 function run() return assert(load(values.code))() end
 """
 

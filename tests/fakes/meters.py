@@ -12,6 +12,7 @@ from spyweb.incidents.policy import Level
 from spyweb.model import Outcome
 from spyweb.ops.world import Metrics
 from spyweb.store.model.messages import Backlog
+from spyweb.store.model.runs import CheckResult
 from spyweb.subjects.health.exposition import write
 from spyweb.subjects.health.service import JobMeters, Meters
 from spyweb.subjects.health.views import ChoreHealth, ClusterVitals, view_health
@@ -40,7 +41,7 @@ def make_meters(*jobs: JobMeters, backlog: Backlog | None = WAITING) -> Meters:
         succeeded_ms=NOW_MS,
         is_failing=False,
         check="http",
-        latency_ms=85.0,
+        result=CheckResult(latency=85, cert_days=43),
     )
     return Meters(
         vitals=vitals,

@@ -10,18 +10,9 @@ from pathlib import Path
 
 from spyweb.model import Outcome
 from tests.fakes.scripts import Scripts
+from tests.fakes.values import IS
 
 SAMPLES = Path(__file__).parents[1] / "samples" / "sloth"
-
-IS = """
-local function same(a, b)
-  if type(a) ~= "table" or type(b) ~= "table" then return a == b end
-  for k, v in pairs(a) do if not same(v, b[k]) then return false end end
-  for k in pairs(b) do if a[k] == nil then return false end end
-  return true
-end
-function is(a, b) if not same(a, b) then error(dump(a) .. " is not " .. dump(b), 2) end end
-"""
 
 
 async def test_a_lock_that_another_has_makes_the_sample_say_so(scripts: Scripts) -> None:

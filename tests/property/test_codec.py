@@ -12,6 +12,7 @@ from spyweb.lua.wire import Ext, Foreign
 from spyweb.model import NULL
 from spyweb.store.encoding import OVER_NUMBER_KEYS
 from tests.fakes.lua_library import LuaLibrary, ScriptFailed
+from tests.fakes.values import same
 
 integers = st.integers(-(2**63), 2**63 - 1)
 floats = st.floats(allow_nan=False).map(  # none that is an integer of Lua's
@@ -46,17 +47,6 @@ def as_seen(value: object) -> object:
             return [as_seen(value[index]) for index in range(1, len(value) + 1)]
         return {key: as_seen(member) for key, member in value.items()}
     return value
-
-
-def same(left: object, right: object) -> bool:
-    """Equal, and of equal types all the way down (1, 1.0 and True are three things)."""
-    if type(left) is not type(right):
-        return False
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same, left, right))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    return left == right
 
 
 @given(st.lists(st.one_of(st.none(), values), max_size=40))

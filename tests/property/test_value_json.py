@@ -11,6 +11,7 @@ from spyweb.model import NULL, Value, ValueKey
 from spyweb.store.interchange.lines import entry_line, parse_line
 from spyweb.store.interchange.value_json import BASE64, NUMBER, TABLE, decode_value, encode_value, number_of
 from spyweb.store.model.entries import Entry, PortableEntry
+from tests.fakes.values import same
 
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
 FLOATS = st.floats(allow_nan=False).filter(lambda number: isinstance(number_of(number), float))
@@ -33,17 +34,6 @@ VALUES: st.SearchStrategy[Value] = st.recursive(
     lambda inside: st.lists(inside, max_size=4) | st.dictionaries(KEYS, inside, max_size=4).filter(is_no_sequence),
     max_leaves=12,
 )
-
-
-def same(left: object, right: object) -> bool:
-    """With types, which `==` does not look at: True is not 1."""
-    if type(left) is not type(right):
-        return False
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same, left, right))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return same([*map(list, left.items())], [*map(list, right.items())])
-    return left == right
 
 
 @given(VALUES)

@@ -161,6 +161,9 @@ class RunPoint(NamedTuple):
     mark: RunMark
 
 
+SOON_DAYS, LAST_DAYS = 14, 3  # of a certificate: from there on its end is a warning, and bad
+
+
 class CheckResult(Struct, frozen=True, kw_only=True):
     """The result of a check that succeeded; each kind has some of these fields."""
 
@@ -173,6 +176,12 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     @property
     def certificate_days(self) -> int | None:
         return self.days if self.cert_days is None else self.cert_days
+
+    @property
+    def tone(self) -> str:
+        """Return `warn` or `bad` where the certificate ends soon."""
+        days = self.certificate_days
+        return "" if days is None or days >= SOON_DAYS else "warn" if days >= LAST_DAYS else "bad"
 
     @property
     def words(self) -> str:

@@ -23,6 +23,7 @@ from spyweb.ops.resources import NAMESPACE, SCOPE, BadResource, Expected, Resour
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.drift.views import DriftReport, DriftView
 from spyweb.subjects.state.service import PAGE, take_page
+from spyweb.views.runs import copied
 from spyweb.words import counted
 
 SLICE_S = 0.1  # of comparing in a thread, before others may have it
@@ -157,16 +158,9 @@ class DriftService:
 
 def _view(resource: Resource, actual: str, others: Collection[JobId]) -> DriftView:
     also = f" (kept by {', '.join(sorted(others))} as well)" if others else ""
-    return DriftView(
-        resource=_shown(resource.key),
-        job=resource.job,
-        module=resource.kept.module,
-        target=resource.kept.target,
-        expected=describe_expected(resource.kept),
-        actual=f"{actual}{also}",
-        since_ms=resource.at_ms,
-        run=resource.run,
-    )
+    origin = {"job": resource.job, "run": resource.run, "since_ms": resource.at_ms}
+    words = {"expected": describe_expected(resource.kept), "actual": f"{actual}{also}"}
+    return copied(DriftView, resource.kept, resource=_shown(resource.key), **words, **origin)
 
 
 def _shown(key: bytes) -> str:

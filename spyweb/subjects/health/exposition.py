@@ -42,9 +42,6 @@ class MeterCollector(Collector):
     def __init__(self, meters: Meters) -> None:
         self._meters = meters
 
-    def describe(self) -> Iterable[Metric]:
-        return ()  # else a registry collects everything once to learn the names
-
     def collect(self) -> Iterator[Metric]:
         for part in (of_daemon, of_cluster, of_jobs, of_checks, of_ops, of_store, of_alerts, of_workers, of_chores):
             yield from part(self._meters)
@@ -97,9 +94,12 @@ def of_checks(meters: Meters) -> Iterator[Metric]:
     labels, checks = ("job", "check"), [job for job in meters.jobs if job.check]
     up = ((job.job, job.check, not job.is_failing) for job in checks if job.is_failing is not None)
     yield gauge("spyweb_check_up", "1 where the latest run of a check has not failed.", up, labels=labels)
-    latency = ((job.job, job.check, job.latency_ms / 1000) for job in checks if job.latency_ms is not None)
+    results = [(job.job, job.check, job.result) for job in checks if job.result]
+    latency = ((*of, each.latency / 1000) for *of, each in results if each.latency is not None)
     name, text = "spyweb_check_latency_seconds", "What the latest run of a check has measured, if it has succeeded."
     yield gauge(name, text, latency, labels=labels)
+    days = ((*of, each.certificate_days) for *of, each in results if each.certificate_days is not None)
+    yield gauge("spyweb_check_cert_days", "For how many days the certificate is still valid.", days, labels=labels)
 
 
 def of_ops(meters: Meters) -> Iterator[Metric]:

@@ -25,6 +25,7 @@ from spyweb.runs.live import LiveJobs
 from spyweb.runs.records import is_drifting
 from spyweb.settings.sections import Settings
 from spyweb.store.model.messages import Backlog
+from spyweb.store.model.runs import CheckResult
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.health import views
 from spyweb.subjects.incidents.service import MOST_OPEN
@@ -74,7 +75,7 @@ class JobMeters(JobCounts, kw_only=True, eq=False):
     job: str
     is_failing: bool | None = None  # None: it has not run, or these are several jobs
     check: str = ""  # the kind of check
-    latency_ms: float | None = None  # of its latest run, if that has succeeded
+    result: CheckResult | None = None  # of its latest run, if that has succeeded
 
 
 class Meters(Struct, frozen=True, kw_only=True):
@@ -153,8 +154,7 @@ class MetricsService:
                     meters.succeeded_ms = (self._succeeded or {}).get(job.id)
                 meters.is_failing = is_failing(job.last)
                 if job.spec.check:
-                    result = check_result(job.last)
-                    meters.check, meters.latency_ms = job.spec.check, result.latency if result else None
+                    meters.check, meters.result = job.spec.check, check_result(job.last)
                 found.append(meters)
         others = self.counters.others
         if others.ended or others.started or others.due:

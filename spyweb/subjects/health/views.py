@@ -288,28 +288,19 @@ def view_health(vitals: Vitals, states: Iterable[JobState], short_monitors: int 
     )
 
 
+FOR_STRANGERS = (
+    "status", "problems", "warnings", "version", "uptime_s", "scheduler_lag_ms", "jobs", "worker_deaths",
+    "storage_errors",
+)  # fmt: skip
+
+
 def summarize(health: Health) -> dict[str, object]:
     """Return the part for clients without a key: no job names, no paths, no process ids."""
-    store = health.store
-    return {
-        "status": health.status,
-        "problems": list(health.problems),
-        "warnings": list(health.warnings),
-        "version": health.version,
-        "uptime_s": health.uptime_s,
-        "scheduler_lag_ms": health.scheduler_lag_ms,
-        "loop": {"stalls": health.loop.stalls, "worst_ms": health.loop.worst_ms},
-        "jobs": dict(health.jobs),
-        "workers": len(health.workers),
-        "worker_deaths": health.worker_deaths,
-        "storage_errors": health.storage_errors,
-        "store": {
-            "last_commit_ms": store.last_commit_ms,
-            "errors": store.errors,
-            "pending": store.pending,
-            "oldest_pending_s": round(store.oldest_pending_s, 3),
-        },
-    }
+    loop = {name: getattr(health.loop, name) for name in ("stalls", "worst_ms")}
+    store = {name: getattr(health.store, name) for name in ("last_commit_ms", "errors", "pending")}
+    store["oldest_pending_s"] = round(health.store.oldest_pending_s, 3)
+    plain = {name: getattr(health, name) for name in FOR_STRANGERS}
+    return {**plain, "workers": len(health.workers), "loop": loop, "store": store}
 
 
 def view_readiness(vitals: Vitals, *, stage: str, probe: str) -> Readiness:

@@ -32,12 +32,12 @@ from spyweb.subjects.records.service import RecordSearch
 from spyweb.subjects.runs.service import PastRunsService, RunService
 from spyweb.subjects.runs.starting import read_payload
 from spyweb.subjects.runs.views import TimeSpan
-from spyweb.subjects.runs.words import show_run
+from spyweb.subjects.runs.words import LONGEST_VALUE, show_run
 from spyweb.subjects.state.service import StateService
 from spyweb.subjects.uptime.service import UptimeService
 from spyweb.subjects.when.service import MaintenanceService
-from spyweb.views.jobs import to_json
-from spyweb.views.runs import LogLine, RunEnded, TaskView, check_result, late_after
+from spyweb.views.jobs import as_text, to_json
+from spyweb.views.runs import LogLine, RunEnded, TaskView, check_result
 from spyweb.web.access.principal import Principal, Right
 from spyweb.web.api.services import Outlook
 from spyweb.web.pages.charts import chart, draw_days
@@ -164,12 +164,11 @@ async def show_strip(asked: Asked) -> Shown:
     """Show the run of each bar of a strip: a fragment that is fetched when the pointer is on the strip."""
     job = asked.job()
     found = await asked.services[PastRunsService].search(RunFilter(job=job, own=True), limit=SHOWN_RUNS)
-    late_ms = late_after(asked.services.catalogue.spec(job))
-    return Shown(title="", values={"runs": [show_run(run, late_ms) for run in reversed(found.runs)]})
+    spec = asked.services.catalogue.spec(job)
+    return Shown(title="", values={"runs": [show_run(run, spec) for run in reversed(found.runs)]})
 
 
 RUNS_SHOWN, STORED_SHOWN, RECORDS_SHOWN, DAYS_SHOWN = 12, 8, 5, 90
-LONGEST_VALUE = 120  # characters
 PARTS = {
     "title": PagePart("title.html", ("job:{job}",)),
     "job-head": PagePart("job_head.html", ("job:{job}", "incident")),
@@ -189,18 +188,12 @@ class JobPageQuery(Struct, frozen=True):
     span: str = TimeSpan.DAY.value
 
 
-def _as_json(value: object) -> str:
-    text = value if isinstance(value, str) else to_json(value).decode()
-    return cut(text, LONGEST_VALUE)
-
-
 async def values_of(asked: Asked, job: JobId) -> dict[str, object]:
     """Gather the values of the page's parts."""
     services, may_see = asked.services, asked.principal.may_see
     detail = detail_seen_by(await services[JobDetails].detail(job), may_see)
     row = detail.row
     spec = services.catalogue.spec(job)
-    late_ms = late_after(spec)
     runs = await services[PastRunsService].newest(job, limit=RUNS_SHOWN, before=None)
     uptime = await services[UptimeService].detail(job, DAYS_SHOWN)
     mark, _, heading = words.words_of_row(row)
@@ -225,7 +218,7 @@ async def values_of(asked: Asked, job: JobId) -> dict[str, object]:
         "name_of": asked.name_of,
         "written": [each for each in detail.settings if each.origin is not OriginKind.BUILT_IN],
         "built_in": [each for each in detail.settings if each.origin is OriginKind.BUILT_IN],
-        "runs": [show_run(run, late_ms, is_check=bool(row.job.check)) for run in runs],
+        "runs": [show_run(run, spec) for run in runs],
         "is_of_all": False,
         "plan": await services[PastRunsService].newest_plan(job),
         "error_lines": await coloured(detail.error.source) if detail.error else [],
@@ -261,7 +254,10 @@ async def job_page(asked: Asked, problems: Mapping[str, str]) -> Shown:
         "after_words": words.after_words,
         "nobody": "none that you may see" if asked.principal.jobs else "no other job",
         "lines": await services[ChangeHub].log_until(job, asked.mark),
-        "stored": [(_as_json(entry.key), _as_json(entry.value)) async for entry in entries],
+        "stored": [
+            (cut(as_text(entry.key), LONGEST_VALUE), cut(as_text(entry.value), LONGEST_VALUE))
+            async for entry in entries
+        ],
         "records": await services[RecordSearch].newest(job, limit=RECORDS_SHOWN, before_ns=None),
         "own_values": cut(spec.values, LONGEST_VALUE) if spec and not spec.check else "",
         "typed": asked.form,

@@ -114,7 +114,10 @@ def _facts(project: Project, detail: JobDetail, open_incidents: Sequence[Inciden
     if job.next_due_ms is not None:
         yield "next", f"{output.until(job.next_due_ms - now_ms)}, {project.moment(job.next_due_ms)}"
     if job.last:
-        yield "last run", _last_run(job.last, now_ms, "" if detail.error else describe_last(job.last))
+        yield (
+            "last run",
+            _last_run(job.last, now_ms, "" if detail.error else describe_last(job.last, is_check=bool(job.check))),
+        )
     if row.success_rate is not None:
         ended = sum(mark in DECISIVE for mark in row.strip)
         median = f", median {format_duration(row.median_ms)}" if row.median_ms is not None else ""

@@ -16,7 +16,7 @@ from spyweb.specs.watches import scope_of
 from spyweb.store.model.entries import job_namespace
 from spyweb.subjects.jobs.overview import OverviewRow, row_seen_by
 from spyweb.views.jobs import JobState, JobView, NextRun, is_failing
-from spyweb.views.runs import moment_of
+from spyweb.views.runs import copied, moment_of
 from spyweb.views.source import SourceView, TraceFrame
 from spyweb.words import describe_moment
 
@@ -148,15 +148,9 @@ def detail_of(
 
 
 def last_error(run: Run, frames: Sequence[TraceFrame], source: SourceView | None, reasons: Sequence[str]) -> LastError:
-    return LastError(
-        run=run.id,
-        at_ms=moment_of(run) or 0,  # a run that has ended has one
-        reason=run.reason,
-        failure=run.failure,
-        frames=frames,
-        source=source,
-        is_same=all(reason == run.reason for reason in reasons) if len(reasons) > 1 else None,
-    )
+    is_same = all(reason == run.reason for reason in reasons) if len(reasons) > 1 else None
+    at_ms = moment_of(run) or 0  # a run that has ended has one
+    return copied(LastError, run, run=run.id, at_ms=at_ms, frames=frames, source=source, is_same=is_same)
 
 
 MOST_JOBS = 10_000  # of a page

@@ -11,6 +11,7 @@ from spyweb.model import RunMark
 from spyweb.subjects.jobs.overview import ATTENTION, OverviewRow, Standing
 from spyweb.subjects.jobs.views import Tie
 from spyweb.subjects.runs.views import TimeSpan
+from spyweb.views.runs import check_result
 from spyweb.web.pages.charts import KINDS, Strip, strip
 
 
@@ -87,12 +88,13 @@ def words_of_row(row: OverviewRow) -> StandingWords:
 def draw_row(row: OverviewRow, how: str = "", *, is_above: bool = False) -> ShownJob:
     """Return a row as it is drawn; `how` is the schedule in words."""
     mark, word, _ = words_of_row(row)
+    checked = check_result(row.job.last) if row.job.check else None
     return ShownJob(
         row=row,
         how=how or row.job.schedule,
         mark=mark,
         word=word,
-        tone=mark if mark in ("bad", "warn") else "",
+        tone=mark if mark in ("bad", "warn") else checked.tone if checked else "",
         strip=strip(row.strip),
         what=word if is_above else row.result,
     )

@@ -14,7 +14,6 @@ from spyweb.subjects.runs import words
 from spyweb.subjects.runs.retries import RetryService
 from spyweb.subjects.runs.service import PastRunsService, RunService
 from spyweb.subjects.runs.views import run_seen_by
-from spyweb.views.runs import late_after
 from spyweb.web.access.principal import Right
 from spyweb.web.api.query import ListQuery, run_in_path
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Question, Shown, coloured, lead_to
@@ -44,7 +43,7 @@ async def show_run_page(asked: Asked) -> Shown:
     number = run_in_path(asked.request)
     await find_run(asked, number)
     detail = run_seen_by(await asked.services[PastRunsService].detail(number), asked.principal.may_see)
-    whole_ms = words.whole_of(detail)
+    whole_ms, spec = words.whole_of(detail), asked.services.catalogue.spec(detail.run.job)
     values = {
         "detail": detail,
         "run": detail.run,
@@ -59,6 +58,7 @@ async def show_run_page(asked: Asked) -> Shown:
         "cpu_share": min(1.0, detail.run.cpu_ms / detail.took_ms) if detail.took_ms else None,
         "causes": words.causes_of(detail),
         "facts": words.facts_of(detail),
+        "measured": words.measured(detail.run) if spec and spec.check else [],
         "error_lines": await coloured(detail.source),
         "lines": lines_in_file(detail.run.job, detail.log.lines),
     }
@@ -88,12 +88,12 @@ async def list_runs(asked: Asked) -> Shown:
     outcomes = [Outcome(query.outcome)] if query.outcome in set(Outcome) else []
     wanted = RunFilter(job=asked.job_of_list(query.job), outcomes=outcomes)
     found = await asked.services[PastRunsService].search(wanted, limit=PAGE, before=RunId(query.before) or None)
-    late_ms = late_after(asked.services.catalogue.spec(wanted.job))
+    spec_of = asked.services.catalogue.spec
     name = asked.name_of(wanted.job) if wanted.job else None
     values = {
         "job": wanted.job,
         "name": name,
-        "runs": [words.show_run(run, late_ms) for run in found.runs if asked.principal.may_see(run.job)],
+        "runs": [words.show_run(run, spec_of(run.job)) for run in found.runs if asked.principal.may_see(run.job)],
         "is_of_all": wanted.job is None,
         "name_of": asked.name_of,
         "outcomes": asked.chips(query, "outcome", OUTCOMES),

@@ -12,7 +12,7 @@ from spyweb.settings.units import DAY_MS, format_duration, format_size
 from spyweb.store.model.runs import NO_TIME, RunPoint
 from spyweb.subjects.records.views import RecordView
 from spyweb.subjects.runs.plans import PlanView
-from spyweb.views.runs import FAILING, SUCCEEDED, TaskView, mark_of, moment_of, took_of
+from spyweb.views.runs import FAILING, SUCCEEDED, TaskView, copied, mark_of, moment_of, took_of
 from spyweb.views.source import SourceView, TraceFrame
 from spyweb.words import first_line
 
@@ -116,16 +116,8 @@ def run_seen_by(detail: RunDetail, may_see: Callable[[str], bool]) -> RunDetail:
 
 
 def brief(run: Run) -> RunBrief:
-    return RunBrief(
-        run=run.id,
-        job=run.job,
-        mark=mark_of(run),
-        at_ms=moment_of(run),
-        took_ms=took_of(run),
-        attempt=run.attempt,
-        words=run_words(run),
-        reason=first_line(run.reason),
-    )
+    words = {"words": run_words(run), "reason": first_line(run.reason)}
+    return copied(RunBrief, run, run=run.id, mark=mark_of(run), at_ms=moment_of(run), took_ms=took_of(run), **words)
 
 
 def view_cause(run: Run, before: Run | None, name: str | None = None) -> CauseStep:

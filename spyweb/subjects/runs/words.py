@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import msgspec
 from msgspec import Struct
 
-from spyweb.model import Outcome, Run, RunMark, RunState, TaskStatus, TriggerType
+from spyweb.model import JobSpec, Outcome, Run, RunMark, RunState, TaskStatus, TriggerType
 from spyweb.subjects.runs.views import RunDetail
-from spyweb.views.runs import describe_end, lateness_of, mark_of, moment_of, new_and_changed, took_of
+from spyweb.views.jobs import as_text
+from spyweb.views.runs import (
+    check_result,
+    describe_end,
+    late_after,
+    lateness_of,
+    mark_of,
+    moment_of,
+    new_and_changed,
+    took_of,
+)
 from spyweb.web.pages.charts import KINDS, WaterfallBar, span
-from spyweb.web.pages.words import show_duration, show_size
+from spyweb.web.pages.words import NBSP, show_duration, show_size
 from spyweb.words import cut, first_line
 
 _TASK_TONES = {TaskStatus.FAILED.value: "bad", TaskStatus.SKIPPED.value: "off", TaskStatus.UNCHANGED.value: "off"}
 
 
+UNITS = {"latency": "ms", "size": "bytes", "ttl": "s", "newest": "s"}  # of what a check has measured
 MOST_BARS = 300  # tasks of a timeline
+LONGEST_VALUE = 120  # characters
 LONGEST_MESSAGE = 200  # characters beside a bar, which the page has twice
 
 OUTCOME_MARKS: Mapping[RunMark, str] = {
@@ -60,8 +73,8 @@ class ShownRun(Struct, frozen=True, kw_only=True):
     details: str
 
 
-def show_run(run: Run, late_ms: int, *, is_check: bool = False) -> ShownRun:
-    mark = mark_of(run, late_ms)
+def show_run(run: Run, spec: JobSpec | None) -> ShownRun:
+    mark = mark_of(run, late_after(spec))
     word = KINDS[mark][1] + (", debug" if run.trigger.debug else ", dry run" if run.trigger.dry_run else "")
     began = run.started_ms is not None and run.due_ms is not None and run.attempt == 1
     return ShownRun(
@@ -72,7 +85,7 @@ def show_run(run: Run, late_ms: int, *, is_check: bool = False) -> ShownRun:
         at_ms=moment_of(run),
         took_ms=took_of(run),
         late_ms=lateness_of(run) if began and run.outcome is not Outcome.SKIPPED else None,
-        details=first_line(describe_end(run, is_check=is_check)),
+        details=first_line(describe_end(run, is_check=bool(spec and spec.check))),
     )
 
 
@@ -184,6 +197,21 @@ def facts_of(detail: RunDetail) -> list[Fact]:
         "version": f"{run.generation:,} since the daemon's start" if run.generation else "",
     }
     return facts + [Fact(name=name, words=words) for name, words in known.items() if words]
+
+
+def measured(run: Run) -> list[Fact]:
+    """Return what a check has measured, by the names that its conditions use."""
+    found = check_result(run)
+    figures = msgspec.json.decode(run.result) if found else {}
+    tones = dict.fromkeys(("cert_days", "days"), found.tone if found else "")
+    return [
+        Fact(
+            name=name,
+            words=f"{cut(as_text(value), LONGEST_VALUE)}{NBSP}{UNITS.get(name, '')}",
+            tone=tones.get(name, ""),
+        )
+        for name, value in figures.items()
+    ]
 
 
 def said_of(detail: RunDetail) -> str:

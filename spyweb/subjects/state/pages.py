@@ -22,7 +22,9 @@ from spyweb.store.model.entries import GLOBAL, job_namespace
 from spyweb.subjects.runs.service import PastRunsService
 from spyweb.subjects.state.api import LockQuery
 from spyweb.subjects.state.service import StateService
-from spyweb.subjects.state.views import JOBS, EntryView, LockView, NamespaceView, Plain, bytes_of
+from spyweb.subjects.state.views import JOBS, EntryView, LockView, NamespaceView, bytes_of
+from spyweb.views.jobs import as_text
+from spyweb.views.runs import copied
 from spyweb.web.access.principal import Right
 from spyweb.web.answer import BadParameter
 from spyweb.web.api.query import LONGEST_NUMBER, Natural
@@ -437,20 +439,10 @@ class ShownVersion(Struct, frozen=True, kw_only=True):
     preview: str
 
 
-def as_text(plain: Plain) -> str:
-    """Return a value as people read it: a text as it is, anything else as JSON."""
-    return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
-
-
 def show_entry(entry: EntryView) -> ShownEntry:
-    return ShownEntry(
-        key=as_text(entry.key),
-        key_bytes=bytes_of(entry.key),
-        preview=cut(as_text(entry.value), LONGEST_PREVIEW),
-        type=TYPE_WORDS[entry.type],
-        version=entry.version,
-        updated_ms=entry.updated_ms,
-        expires_ms=entry.expires_ms,
+    key, preview = as_text(entry.key), cut(as_text(entry.value), LONGEST_PREVIEW)
+    return copied(
+        ShownEntry, entry, key=key, key_bytes=bytes_of(entry.key), preview=preview, type=TYPE_WORDS[entry.type]
     )
 
 

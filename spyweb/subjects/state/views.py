@@ -167,16 +167,8 @@ class StreamEnded(Struct, frozen=True, kw_only=True):
 
 
 def view_entry(namespace: str, key: bytes, entry: Entry) -> EntryView:
-    return EntryView(
-        namespace=namespace,
-        key=to_plain(key),
-        value=to_plain(entry.value),
-        type=type_of(entry.value),
-        version=entry.version,
-        created_ms=entry.created_ms,
-        updated_ms=entry.updated_ms,
-        expires_ms=entry.expires_ms,
-    )
+    value = entry.value
+    return copied(EntryView, entry, namespace=namespace, key=to_plain(key), value=to_plain(value), type=type_of(value))
 
 
 def view_lock(held: Held) -> LockView:

@@ -33,13 +33,14 @@ from spyweb.model import MIB, JobId, JobSpec
 from spyweb.runs.live import LiveJobs
 from spyweb.settings.sections import StatusPageSettings
 from spyweb.settings.units import DAY_MS, MINUTE_MS
-from spyweb.specs.maintenance import MaintenanceCalendar, pattern_of, planned_windows
-from spyweb.store.model.uptime import READ_AT_ONCE, JobUptime, UptimeDays, UptimeSpan
+from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, pattern_of, planned_windows
+from spyweb.store.model.incidents import Incident, job_of
+from spyweb.store.model.uptime import READ_AT_ONCE, UptimeSpan
 from spyweb.store.sqlite.store import Store
 from spyweb.views.jobs import to_json
 from spyweb.web.access.guard import TRAIL, check_right
 from spyweb.web.access.recognise import RECOGNISER, AccessRule
-from spyweb.web.answer import WholeAnswer, json_answer
+from spyweb.web.answer import bytes_answer, json_answer
 from spyweb.web.api.route import Right, Route
 from spyweb.web.api.services import service_of
 from spyweb.web.endpoints import type_of
@@ -48,7 +49,8 @@ from spyweb.web.pages.frame import PageFrame
 from spyweb.web.pages.site import LEVEL, renderer, static_files
 from spyweb.web.pages.words import Moments, iso_moment
 
-HTML, DAYS, PAST_DAYS, NEXT_DAYS = "index.html", 90, 14, 7  # days of bars, of closed incidents, of maintenance to come
+HTML, JSON = "index.html", "status.json"
+DAYS, PAST_DAYS, NEXT_DAYS = 90, 14, 7  # of bars, of closed incidents, of maintenance to come
 SOONEST_S, LATEST_S = 1.0, 5.0  # after which the page is made again: where something has changed, and in any case
 REST = 4  # times as long as it took to make it: that is not done for more than a fifth of the time
 MOST_JOBS, MOST_INCIDENTS, MOST_WINDOWS = 1_000, 300, 100  # the same job may be in several groups; closed; of all jobs
@@ -119,40 +121,26 @@ class StatusService:
         self._secret = self._secret or await self.store.keys.link_key()
         named = await asyncio.to_thread(groups_of, page, [job.spec for job in self.live])
         specs = {f"{JOB}{spec.id}": spec for _, jobs in named for spec in jobs}
-        ids = [spec.id for spec in specs.values()]
-        uptimes, days_of = dict[JobId, JobUptime](), dict[JobId, UptimeDays]()
-        for some in (ids[first : first + READ_AT_ONCE] for first in range(0, len(ids), READ_AT_ONCE)):
-            uptimes |= await self.store.uptime.read(some, now_ms, ("24h",))
-            days_of |= await self.store.uptime.days(some, DAYS)
         since_ms, ask = now_ms - PAST_DAYS * DAY_MS, self.store.incidents.list
         still_open = await ask(is_open=True, subjects=specs, limit=MOST_JOBS)
         closed = await ask(is_open=False, subjects=specs, since_ms=since_ms, limit=MOST_INCIDENTS)
-        troubled, incidents, shown = {each.subject for each in still_open}, [], dict[str, dict[str, Any]]()
-        for subject, spec in specs.items():
-            uptime, days = uptimes[spec.id], [*days_of[spec.id].values()]
-            state = {True: "up", False: "down", None: "unknown"}[uptime.up]
-            state = "troubled" if state == "up" and subject in troubled else state
-            state = state if calendar.until(spec.id, now_ms) is None else "maintenance"
-            today = uptime.spans["24h"]
-            shares = {"24h": share_of([today]), "30d": share_of(days[-30:]), "90d": share_of(days)}
-            job = {"name": spec.name, "state": state, "badge": f"{spec.id}.svg", "uptime": shares}
-            shown[spec.id] = {**job, "latency_ms": today.percentile(50), "days": [share_of([day]) for day in days]}
-        for each in {each.id: each for each in (*still_open, *closed)}.values():  # one may have closed meanwhile
-            notes = [{"at_ms": note.at_ms, "text": note.text} for note in each.notes if note.is_public]
-            key, name = key_of(self._secret, f"{each.id} {each.opened_ms}"), specs[each.subject].name
-            incident = {"key": key, "name": name, "is_down": each.reason == FAILING, "notes": notes}
-            incidents.append({**incident, "since_ms": each.since_ms, "closed_ms": each.closed_ms})
-        covered = [(rule, [each.name for each in specs.values() if rule.covers(each.id)]) for rule in calendar.rules]
-        covered = [(rule, names) for rule, names in covered if names]
-        planned = planned_windows([rule for rule, _ in covered], now_ms, now_ms + NEXT_DAYS * DAY_MS)
-        windows = [
-            {"start_ms": window.start_ms, "end_ms": window.end_ms, "jobs": covered[window.rule][1]}
-            for window in islice(planned, MOST_WINDOWS)
-        ]
-        groups = [{"name": name, "jobs": [shown[spec.id] for spec in jobs]} for name, jobs in named]
+        incidents = {each.id: each for each in (*still_open, *closed)}.values()  # one may have closed meanwhile
+        troubled, shown = {job_of(each.subject) for each in still_open}, dict[JobId, dict[str, Any]]()
+        rest = iter(specs.values())
+        while some := [*islice(rest, READ_AT_ONCE)]:
+            ids = [spec.id for spec in some]
+            uptimes, days = await self.store.uptime.read(ids, now_ms, ("24h",)), await self.store.uptime.days(ids, DAYS)
+            for spec in some:
+                state = {True: "up", False: "down", None: "unknown"}[uptimes[spec.id].up]
+                state = "troubled" if state == "up" and spec.id in troubled else state
+                state = state if calendar.until(spec.id, now_ms) is None else "maintenance"
+                shown[spec.id] = show_job(spec, state, uptimes[spec.id].spans["24h"], [*days[spec.id].values()])
         state, words = words_of([job["state"] for job in shown.values()])
         head = {"key": key_of(self._secret, ""), "title": page.title, "state": state, "words": words}
-        body = {"groups": groups, "incidents": incidents, "maintenance": windows}
+        groups = [{"name": name, "jobs": [shown[spec.id] for spec in jobs]} for name, jobs in named]
+        told = [show_incident(each, specs[each.subject].name, self._secret) for each in incidents]
+        windows = show_windows(calendar.rules, [*specs.values()], now_ms)
+        body = {"groups": groups, "incidents": told, "maintenance": windows}
         return {**head, "as_of_ms": now_ms - now_ms % MINUTE_MS, **body}
 
     async def export(self) -> None:
@@ -160,7 +148,7 @@ class StatusService:
         if (page := self.settings()) and page.export:
             files = {name: served.content for name, served in (await self.files()).items()}
             try:
-                await asyncio.to_thread(replace_all, self.root / page.export, files)
+                await asyncio.to_thread(replace_all, self.root / page.export, files, JSON)
             except OSError as error:
                 raise NoAccess(f"{page.export}: {error.strerror}") from error
 
@@ -181,10 +169,8 @@ class StatusService:
         headers = {**SAFE, **(OPEN if page.public else {"Cache-Control": "private, no-cache"}), "ETag": served.tag}
         if served.tag in request.headers.get("If-None-Match", ""):
             return web.Response(status=304, headers=headers)
-        headers |= {"Content-Type": type_of(Path(name)), "Vary": "Accept-Encoding"}
-        if "gzip" not in request.headers.get("Accept-Encoding", ""):
-            return WholeAnswer(body=served.content, headers=headers)
-        return WholeAnswer(body=served.zipped, headers={**headers, "Content-Encoding": "gzip"})
+        headers["Content-Type"] = type_of(Path(name))
+        return bytes_answer(request, served.content, served.zipped, headers)
 
 
 def groups_of(page: StatusPageSettings, specs: Iterable[JobSpec]) -> list[tuple[str, list[JobSpec]]]:
@@ -197,6 +183,30 @@ def groups_of(page: StatusPageSettings, specs: Iterable[JobSpec]) -> list[tuple[
     groups.append(("Others" if grouped else "", tagged))
     shown = islice(((name, job) for name, jobs in groups for job in dict.fromkeys(jobs)), MOST_JOBS)
     return [(name, [enabled[job] for _, job in jobs]) for name, jobs in groupby(shown, itemgetter(0))]
+
+
+def show_job(spec: JobSpec, state: str, today: UptimeSpan, days: Sequence[UptimeSpan]) -> dict[str, Any]:
+    shares = {"24h": share_of([today]), "30d": share_of(days[-30:]), "90d": share_of(days)}
+    job = {"name": spec.name, "state": state, "badge": f"{spec.id}.svg", "uptime": shares}
+    return {**job, "latency_ms": today.percentile(50), "days": [share_of([day]) for day in days]}
+
+
+def show_incident(incident: Incident, name: str, secret: bytes) -> dict[str, Any]:
+    notes = [{"at_ms": note.at_ms, "text": note.text} for note in incident.notes if note.is_public]
+    times = {"since_ms": incident.since_ms, "closed_ms": incident.closed_ms}
+    key = key_of(secret, f"{incident.id} {incident.opened_ms}")
+    return {"key": key, "name": name, "is_down": incident.reason == FAILING, "notes": notes, **times}
+
+
+def show_windows(rules: Iterable[MaintenanceRule], specs: Iterable[JobSpec], now_ms: int) -> list[dict[str, Any]]:
+    """Return the windows of these jobs now and in the next days, without those that are about none of them."""
+    covered = [(rule, [spec.name for spec in specs if rule.covers(spec.id)]) for rule in rules]
+    covered = [(rule, names) for rule, names in covered if names]
+    planned = planned_windows([rule for rule, _ in covered], now_ms, now_ms + NEXT_DAYS * DAY_MS)
+    return [
+        {"start_ms": each.start_ms, "end_ms": each.end_ms, "jobs": covered[each.rule][1]}
+        for each in islice(planned, MOST_WINDOWS)
+    ]
 
 
 def words_of(states: Sequence[str]) -> tuple[str, str]:
@@ -222,7 +232,7 @@ def render(view: Mapping[str, Any], page: StatusPageSettings, root: Path, timezo
     """Make the files of the page; files of the project that can't be read, or are large, are left out."""
     icon = {"down": "icon-bad.svg", "troubled": "icon-warn.svg"}.get(view["state"], "icon.svg")
     ours, logo = {"page.style.css": "style.css", "page.icon.svg": icon}, f"page.logo{PurePath(page.logo).suffix}"
-    files = {"status.json": to_json(view), **{name: static_files()[0][file][0] for name, file in ours.items()}}
+    files = {name: static_files()[0][file][0] for name, file in ours.items()}
     for path, name in ((page.logo, logo), (page.style, "page.own.css")):
         with suppress(OSError), open_regular(root / path) as file:
             if len(content := file.read(MIB + 1)) <= MIB:
@@ -237,6 +247,7 @@ def render(view: Mapping[str, Any], page: StatusPageSettings, root: Path, timezo
     jobs = [job for group in view["groups"] for job in group["jobs"]]
     files |= {job["badge"]: make("badge.svg", job=job) for job in jobs}
     files |= {"feed.xml": make("feed.xml"), HTML: make("status.html")}
+    files[JSON] = to_json({**view, "files": [*files]})
     tags = {name: f'W/"{blake2b(content, digest_size=12).hexdigest()}"' for name, content in files.items()}
     return {name: ServedFile(each, gzip.compress(each, LEVEL, mtime=0), tags[name]) for name, each in files.items()}
 

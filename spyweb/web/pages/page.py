@@ -180,9 +180,7 @@ ALWAYS = {
 }
 
 Parts = Mapping[str, PagePart] | Callable[[Asked], Mapping[str, PagePart]]  # a function: of the query
-AskFirst = Callable[
-    [Asked], Awaitable[Question | None]
-]  # none: nothing is asked; where the question says what is known only then
+AskFirst = Callable[[Asked], Awaitable[Question | None]]  # none: nothing is asked; it may say what is known only then
 Show = Callable[[Asked], Awaitable[Shown]]
 Do = Callable[[Asked], Awaitable[web.Response]]  # `lead_to` the page that shows what was done
 S = TypeVar("S", bound=Show)

@@ -28,7 +28,7 @@ from spyweb.web.access.guard import API
 from spyweb.web.access.headers import THEME
 from spyweb.web.access.principal import NOBODY, PRINCIPAL, PUBLIC
 from spyweb.web.access.recognise import AccessRule, check_page
-from spyweb.web.answer import ERROR_HEADERS, WholeAnswer, status_of, wants_page
+from spyweb.web.answer import ERROR_HEADERS, WholeAnswer, bytes_answer, status_of, wants_page
 from spyweb.web.api.query import whole_number
 from spyweb.web.api.route import PageRoute
 from spyweb.web.api.services import SERVICES
@@ -305,9 +305,6 @@ async def serve_static(request: web.Request) -> web.Response:
     (files, version), name = await asyncio.to_thread(static_files), request.match_info["name"]
     if name not in files:
         raise web.HTTPNotFound
-    body, zipped = files[name]
     keep = FOREVER if request.match_info["version"] == version else "no-cache"
-    headers = {**HEADERS, "Vary": "Accept-Encoding", "Cache-Control": keep}
-    if "gzip" in request.headers.get("Accept-Encoding", ""):
-        body, headers["Content-Encoding"] = zipped, "gzip"
-    return WholeAnswer(body=body, content_type=TYPES[Path(name).suffix], charset="utf-8", headers=headers)
+    kind = f"{TYPES[Path(name).suffix]}; charset=utf-8"
+    return bytes_answer(request, *files[name], {**HEADERS, "Cache-Control": keep, "Content-Type": kind})

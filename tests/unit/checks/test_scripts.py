@@ -46,7 +46,7 @@ def test_all_conditions_hold_and_the_figures_are_the_result() -> None:
     ]
     run = run_check(CheckKind.HTTP, {"url": URL, "expect": conditions}, http_request=answering())
     assert (run.succeeded, run.reason) == (True, "")
-    assert run.result == {"status": 200, "latency": 40, "size": 55, "redirects": 1}
+    assert run.result == {"status": 200, "latency": 40, "size": 55, "redirects": 1, "ip": b"192.0.2.1"}
     assert run.asked[0][1][0][b"headers"] == {b"connection": b"close"}  # type: ignore[index]
 
 
@@ -194,7 +194,7 @@ def test_a_certificate_has_days_names_and_a_chain_that_is_trusted_or_not() -> No
     found = finding(days_left=30, issuer="CN=x", names=["a.example", "b.example"])
     values = {"host": "a.example", "expect": ["days > 14 and chain_ok", "names['b.example'] and #names == 2"]}
     trusted = run_check(CheckKind.TLS, values, tls_probe=found, tcp_probe=finding(latency=9))
-    assert trusted.result == {"days": 30, "chain_ok": True, "latency": 9}
+    assert trusted.result == {"days": 30, "chain_ok": True, "latency": 9, "issuer": b"CN=x"}
     doubtful = run_check(CheckKind.TLS, values, tls_probe=found, tcp_probe=failing("self-signed certificate"))
     assert doubtful.reason == (
         "days > 14 and chain_ok does not hold: days is 30, chain_ok is false (self-signed certificate)"

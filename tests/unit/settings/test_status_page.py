@@ -19,11 +19,8 @@ def read(root: Path, *lines: str) -> tuple[StatusPageSettings | None, list[str]]
     return settings.status_page, [str(problem) for problem in problems]
 
 
-def test_without_the_section_there_is_no_page(tmp_path: Path) -> None:
+def test_there_is_no_page_without_the_section_and_it_is_not_public_until_that_is_said(tmp_path: Path) -> None:
     assert examine_settings(tmp_path, environ={}, flags={})[0].status_page is None
-
-
-def test_a_page_is_not_public_until_that_is_said(tmp_path: Path) -> None:
     page, problems = read(tmp_path, RIGHT)
     assert problems == []
     assert page

@@ -10,6 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from spyweb.store.model.runs import CheckResult
 from spyweb.subjects.health.exposition import write
 from spyweb.subjects.health.service import OTHERS, JobMeters, Meters
 from tests.fakes.daemon_service import NOW_MS
@@ -103,11 +104,13 @@ def test_incidents_are_told_by_level_and_alerts_by_channel() -> None:
     assert "spyweb_incidents_open" not in parsed(replace(make_meters(), incidents=None))
 
 
-def test_only_checks_are_told_as_up_or_down_and_without_latency_while_down() -> None:
+def test_only_checks_are_told_as_up_or_down_with_what_their_kind_measures_while_up() -> None:
     down = JobMeters(job="port", is_failing=True, check="tcp")
-    new = JobMeters(job="name", check="dns")
-    families = parsed(make_meters(JobMeters(job="prices", is_failing=False), down, new))
-    assert samples(families["spyweb_check_up"]) == {("spyweb_check_up", "tcp", "port"): 0}
+    tls = JobMeters(job="name", is_failing=False, check="tls", result=CheckResult(days=12))
+    families = parsed(
+        make_meters(JobMeters(job="prices", is_failing=False), down, JobMeters(job="new", check="dns"), tls)
+    )
+    assert [*samples(families["spyweb_check_up"]).values()] == [0, 1]
+    assert samples(families["spyweb_check_cert_days"]) == {("spyweb_check_cert_days", "tls", "name"): 12}
     assert not families["spyweb_check_latency_seconds"].samples
-    latency = samples(parsed(make_meters())["spyweb_check_latency_seconds"])
-    assert latency == {("spyweb_check_latency_seconds", "http", "prices"): 0.085}
+    assert [*samples(parsed(make_meters())["spyweb_check_latency_seconds"]).values()] == [0.085]

@@ -202,5 +202,5 @@ async def test_the_page_of_a_check_shows_its_latency_and_how_long_its_certificat
     page = await page_of("/jobs/prices", service)
     assert ">Latency</h2>" in page
     assert 'aria-label="Latencies from' in page
-    assert "valid for another <strong>1\N{NO-BREAK SPACE}day</strong>" in page
+    assert 'valid for another <strong class="bad">1\N{NO-BREAK SPACE}day</strong>' in page
     assert "<bdi>prices</bdi>: up" in page.lower()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
+from msgspec import structs
+
 from spyweb.model import Outcome, RunState, TriggerType
 from spyweb.store.model.access import Scope
 from spyweb.subjects.runs.views import CauseStep
 from spyweb.subjects.runs.words import causes_of, facts_of, said_of, task_bars, whole_of
 from spyweb.web.pages.charts import WaterfallBar
-from tests.fakes.daemon_service import BACKUP, make_run, make_run_detail
+from tests.fakes.daemon_service import BACKUP, PRICES, make_run, make_run_detail
 from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in
 
 
@@ -120,3 +122,15 @@ async def test_the_plan_of_a_run_is_drawn_level_by_level_on_its_page_and_on_that
         assert re.findall(r'<ul aria-label="(Level \d)">', page) == ["Level 1", "Level 2", "Level 3"]
         assert re.findall(r"<small>after (\w+)</small>", page)[-1] == "upload"
         assert "not run" in page
+
+
+async def test_the_pages_of_a_checks_runs_list_what_it_has_measured() -> None:
+    service = make_dashboard_service()
+    service.known_runs = [make_run(41, result='{"cert_days":2,"chain_ok":true,"ip":"::1","latency":85.4,"odd":[1]}')]
+    service.live.get(PRICES).spec = structs.replace(service.live.get(PRICES).spec, check="http")
+    _, _, table = (await page_of("/runs/41", service)).partition("Result</h2>")
+    shown = re.findall(r'<dt class="mono">(.*?)</dt><dd class="(.*?)">(.*?)\xa0(.*?)</dd>', table)
+    texts = [("chain_ok", "", "true", ""), ("ip", "", "::1", ""), ("latency", "", "85.4", "ms")]
+    assert shown == [("cert_days", "bad", "2", ""), *texts, ("odd", "", "[1]", "")]
+    for address in ("/runs", "/jobs/prices/strip"):
+        assert "85 ms, certificate 2 days" in await page_of(address, service)

@@ -18,7 +18,7 @@ from spyweb.model import MIB
 from spyweb.settings.sections import StatusPageSettings
 from spyweb.settings.units import DAY_MS
 from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once
-from spyweb.subjects.status.service import HTML, LATEST_S, REST, SOONEST_S, StatusService, words_of
+from spyweb.subjects.status.service import HTML, JSON, LATEST_S, REST, SOONEST_S, StatusService, words_of
 from tests.fakes.clock import FakeClock
 from tests.fakes.incidents import AT_MS, happen
 from tests.fakes.status import DATABASE, MARK, SITE, FakeUptimes, fail_with, make_status
@@ -187,17 +187,25 @@ async def test_a_folder_that_can_not_be_written_is_said_until_it_can(tmp_path: P
     assert (tmp_path / MARK / "out" / HTML).exists()
 
 
-async def test_an_export_replaces_what_has_changed_and_leaves_other_files_alone(tmp_path: Path) -> None:
+async def test_an_export_replaces_what_has_changed_and_removes_what_only_an_earlier_one_wrote(tmp_path: Path) -> None:
     _, status = await make_status(tmp_path)
     files, folder = await contents(status), tmp_path / "out"
-    replace_all(folder, files)
+    replace_all(folder, files, JSON)
     (folder / "mine.svg").write_text("not spyweb's")
     (folder / "shop.svg").write_text("broken")
     kept = (folder / "feed.xml").stat().st_ino
-    replace_all(folder, files)
-    assert {path.name for path in folder.iterdir()} == files.keys() | {"mine.svg"}
+    replace_all(folder, files, JSON)
     assert (folder / "shop.svg").read_bytes() == files["shop.svg"]
     assert (folder / "feed.xml").stat().st_ino == kept
+    later = {name: files[name] for name in files.keys() - {"shop.svg", "page.logo.svg"}}
+    later[JSON] = json.dumps({"files": [*later]}).encode()
+    replace_all(folder, later, JSON)
+    assert {path.name for path in folder.iterdir()} == later.keys() | {"mine.svg"}
+    (tmp_path / "private").write_text("not spyweb's")
+    for forged in (b"[", b'{"files": 1}', json.dumps({"files": ["../private", "..", "", "a\0b"]}).encode()):
+        (folder / JSON).write_bytes(forged)
+        replace_all(folder, later, JSON)
+    assert {path.name for path in (*folder.iterdir(), *tmp_path.glob("priv*"))} == {*later, "mine.svg", "private"}
 
 
 @pytest.mark.parametrize(
