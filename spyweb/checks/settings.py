@@ -10,6 +10,7 @@ from importlib.resources import files
 from msgspec import Struct
 
 from spyweb.checks.conditions import LONGEST, find_problem
+from spyweb.errors import Refused
 from spyweb.model import MIB
 from spyweb.settings.addresses import check_address
 from spyweb.settings.reading import NOT_BLANK, TEXT, Reading, Shape, list_of, shaped, wrong
@@ -140,6 +141,15 @@ def take_check(read: Reading, kind: str, *, is_named: bool) -> CheckSettings:
         read.refuse(str(error), CHECK)
         as_text = ""
     return CheckSettings(as_text, limit_ms)
+
+
+def check_values(kind: str | None, values: Mapping[str, object]) -> None:
+    """Check the conditions, if there are any, that a run of a check has instead of its own.  Raises Refused."""
+    try:
+        if kind and "expect" in values:
+            _conditions_over(KINDS[CheckKind(kind)].names)(values["expect"])
+    except ValueError as error:
+        raise Refused(f"expect: {error}") from None
 
 
 @cache

@@ -19,6 +19,7 @@ from spyweb.errors import OpError
 from spyweb.model import JobSpec
 from spyweb.ops import catalog
 from spyweb.ops.sources import Sources
+from spyweb.permissions.hosts import ANY_PORT, shown_host, split_port
 from spyweb.permissions.policy import KEYS, Policy, item_of
 from spyweb.settings.load import examine_settings
 from spyweb.settings.script_values import from_text
@@ -34,6 +35,7 @@ TASK = "task"  # whose command is a text or an array
 SERVER = "server"
 MOST_MODULES = 1_000
 PORTS = {"http": 80, "https": 443}
+PORTS_OF_CHECKS: Mapping[str, int] = {CheckKind.TLS: 443, CheckKind.DNS: 53}
 
 
 class UseView(Struct, frozen=True, kw_only=True):
@@ -139,13 +141,13 @@ class UseFinder:
             self._functions["notify"].add("notification")
 
     def _note_check(self, kind: str, values: Mapping[str, object]) -> None:
-        if kind in (CheckKind.HTTP, CheckKind.FEED):
-            self._note_url(str(values.get("url")))
-        host = values.get("server" if kind == CheckKind.DNS else "host")
-        port = values.get("port")
-        if isinstance(host, str):
-            refusal = self._policy.host(host, port if isinstance(port, int) else 0)
-            self._note("net", host, is_refused=refusal is not None)
+        self._note_url(str(values.get("url", "")))
+        with suppress(ValueError):
+            host, port = split_port(str(values.get("server") or values.get("host") or ""))
+            port = int(str(values.get("port", port)))
+            if host:
+                refusal = self._policy.host(host, port or PORTS_OF_CHECKS.get(kind, ANY_PORT))
+                self._note("net", shown_host(host, port), is_refused=refusal is not None)
 
     def _note_url(self, text: str) -> None:
         """Note the host of an address; of an address with unknown parts, only a complete host."""

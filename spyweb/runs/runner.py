@@ -16,6 +16,7 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spyweb.checks.settings import check_values
 from spyweb.clock import Clock
 from spyweb.cooperative import set_done, within
 from spyweb.errors import STORE_REFUSED, PoolError, Refused, StoreCorrupt, StoreMoved
@@ -56,7 +57,6 @@ from spyweb.store.model.runs import Begin, Change, End, NewRun, RequestKey, Skip
 from spyweb.store.sqlite.store import Store
 
 log = structlog.get_logger()
-
 
 STORE_PATIENCE = 5.0  # seconds before a refused question or commit is repeated
 STOP_PATIENCE = 3.0  # seconds for runs to end after the signal to stop
@@ -184,7 +184,7 @@ class Runner:
         return self.start_all([(job, request) for request in requests], Change())
 
     def start_by_hand(self, job: LiveJob, request: RunRequest) -> Claims:
-        """Claim a manual run.  Raises Refused where a due time would be skipped, and at a stop."""
+        """Claim a manual run.  Raises Refused at a stop, where a due time would be skipped, for wrong conditions."""
         if self._stopping:
             raise Refused(f"{job.id}: the daemon is stopping")
         if not job.mine:
@@ -193,6 +193,7 @@ class Runner:
             raise Refused(f"{job.id} runs elsewhere and can't be started here: send a ping to its hook after a run")
         if job.queue.admission(job.spec) is Admission.SKIP:
             raise Refused(f"{job.id}: {job.queue.busy_with(job.spec)}")
+        check_values(job.spec.check, request.trigger.values)
         return self.start(job, [request])
 
     def start_all(self, starts: Sequence[tuple[LiveJob, RunRequest]], change: Change) -> Claims:

@@ -72,7 +72,7 @@ class _Udp(DatagramProtocol):
 
 
 @asynccontextmanager
-async def open_name_server() -> AsyncIterator[NameServer]:
+async def open_name_server(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[NameServer]:
     served = NameServer()
 
     async def serve(reader: StreamReader, writer: StreamWriter) -> None:
@@ -82,10 +82,10 @@ async def open_name_server() -> AsyncIterator[NameServer]:
             writer.write(len(wire).to_bytes(2, "big") + (wire[:5] if served.is_cut else wire))
         writer.close()
 
-    tcp = await asyncio.start_server(serve, "127.0.0.1", 0)
+    tcp = await asyncio.start_server(serve, host, port)
     served.port = tcp.sockets[0].getsockname()[1]
     loop = asyncio.get_running_loop()
-    udp, _ = await loop.create_datagram_endpoint(lambda: _Udp(served), local_addr=("127.0.0.1", served.port))
+    udp, _ = await loop.create_datagram_endpoint(lambda: _Udp(served), local_addr=(host, served.port))
     try:
         yield served
     finally:

@@ -79,7 +79,7 @@ async def test_each_try_has_a_connection_of_its_own(scripts: Scripts) -> None:
 async def test_a_condition_is_held_by_the_limits_of_the_job(
     scripts: Scripts, server: WebServer, condition: str, failure: Failure
 ) -> None:
-    """The first is refused as the settings are read; somebody who starts the run may still send it along."""
+    """The first is refused as the settings are read."""
     values = {"url": server.url("/hello"), "expect": [condition]}
     ending = await check(scripts, CheckKind.HTTP, values, cpu_limit_ms=300)
     assert (ending.outcome, ending.failure) == (Outcome.FAILED, failure), ending.reason

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import resource
 import ssl
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 
@@ -20,6 +19,7 @@ import aiohttp
 from msgspec import Struct
 from yarl import URL
 
+from spyweb import descriptors
 from spyweb.clock import Clock
 from spyweb.errors import FetchError, NotPermitted
 from spyweb.limits import HEADER_BLOCK, HEADERS
@@ -44,6 +44,7 @@ ABOUT_THE_BODY = ("Content-Type", "Content-Encoding", "Content-Language", "Conte
 LONGEST_SHOWN = 200  # of an address, which the other side chose
 NO_HTTP = "Bad status line"  # how aiohttp's message begins; no type tells it
 REPEATABLE = ("GET", "HEAD")
+FRESH = ("connection", "close")  # a header: its request takes a connection that nobody has used, and that is not kept
 
 
 class HttpClient:
@@ -61,19 +62,17 @@ class HttpClient:
         self.settings = settings
         self._session = session
         self._resolver = resolver
-        self._own = own
         self._clock = clock
         self._socks_room = asyncio.Semaphore(MOST_THROUGH_SOCKS)
-        check = partial(AddressCheck, own=own, deny_private=settings.deny_private)
-        self.probe = Prober(resolver, clock, check, tls).probe
+        self._check = partial(AddressCheck, own=own, deny_private=settings.deny_private)
+        self.probe = Prober(resolver, clock, self._check, tls).probe
         self._tls = tls  # which certificates to trust; None: those that this machine trusts
 
     async def fetch(self, fetch: Fetch) -> Response:
         """Send a request and read the response.  Raises FetchError."""
         began = self._clock.monotonic()
-        check = AddressCheck(
-            own=self._own, deny_private=self.settings.deny_private, gate=fetch.gate, is_fresh=is_fresh(fetch.headers)
-        )
+        is_fresh = any((name.lower(), value.lower()) == FRESH for name, value in fetch.headers.items())
+        check = self._check(gate=fetch.gate, is_fresh=is_fresh)
         proxy = fetch.proxy
         with translated(fetch):
             async with asyncio.timeout(fetch.timeout_s) as limit:
@@ -120,11 +119,6 @@ class HttpClient:
                 return response, await _read_body(response, fetch, self._clock)
             limit.reschedule(None)
             return response, await _read_at_hand(response, fetch, self._clock)
-
-
-def is_fresh(headers: Mapping[str, str]) -> bool:
-    """Return whether a request is to be sent on a connection that nobody has used, and that is not kept either."""
-    return any(name.lower() == "connection" and value.lower() == "close" for name, value in headers.items())
 
 
 async def _read_body(response: aiohttp.ClientResponse, fetch: Fetch, clock: Clock) -> bytes:
@@ -186,12 +180,6 @@ def joined_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     return {name: b", ".join(several) for name, several in values.items()}
 
 
-def most_connections() -> int:
-    """Return half of the files that this process may open: the rest is for the store, the workers and the logs."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(soft // 2, MOST_CONNECTIONS)
-
-
 class Hops(Struct, frozen=True):
     """The middleware for each hop of a request, the first one and those of redirects."""
 
@@ -204,7 +192,11 @@ class Hops(Struct, frozen=True):
         UNDER_WAY.set(self.checked)
         try:
             await self._begin(wanted.url.raw_host or "", wanted.url.port or 0)
-            self._leave_behind(wanted)
+            if wanted.method != self.fetch.method:  # a redirect has made it a GET
+                for name in ABOUT_THE_BODY:
+                    wanted.headers.popall(name, None)
+            if wanted.url.raw_host != self.fetch.url.raw_host:  # a Host header of the script belongs to the first host
+                wanted.headers["Host"] = wanted.url.host_port_subcomponent or ""
             try:
                 return await send(wanted)
             except aiohttp.ServerDisconnectedError:
@@ -232,13 +224,6 @@ class Hops(Struct, frozen=True):
             with suppress(OSError):  # this machine knows no address of it
                 addresses = await self.resolver.addresses(host)
         check.check_behind_proxy(host, port, addresses)
-
-    def _leave_behind(self, wanted: aiohttp.ClientRequest) -> None:
-        if wanted.method != self.fetch.method:  # a redirect has made it a GET
-            for name in ABOUT_THE_BODY:
-                wanted.headers.popall(name, None)
-        if wanted.url.raw_host != self.fetch.url.raw_host:  # a Host header of the script belongs to the first host
-            wanted.headers["Host"] = wanted.url.host_port_subcomponent or ""
 
 
 def make_session(connector: aiohttp.TCPConnector, settings: HttpSettings) -> aiohttp.ClientSession:
@@ -274,7 +259,7 @@ async def open_client(
     own = own or OwnSockets()
     resolver = Resolver(clock, lookup)
     connector = Connector(
-        limit=most_connections(),
+        limit=min(MOST_CONNECTIONS, descriptors.share(2, 1)),  # the rest is for the store, the workers and the logs
         limit_per_host=MOST_CONNECTIONS_PER_HOST,
         resolver=resolver,
         use_dns_cache=False,  # the resolver keeps answers, and failures too

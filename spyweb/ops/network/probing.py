@@ -37,6 +37,7 @@ MOST_STRAYS = 100  # datagrams that are no answer
 QUIET_S = 1.0  # after which a line without an end is taken for all of it
 ASK_AGAIN_S = (1.0, 2.0, 60.0)  # UDP loses some questions
 DATAGRAM = 4096
+ASK_ANOTHER = ("SERVFAIL", "REFUSED", "NOTIMP")  # with these, resolvers go on to the next name server
 ECHO = ((socket.IPPROTO_ICMP, 8, b"\x00"), (socket.IPPROTO_ICMPV6, 128, b"\x81"))  # types of requests and replies
 NO_ICMP = "the sysctl net.ipv4.ping_group_range permits it to no group of spyweb's user: change it, or use tcp_probe"
 
@@ -95,8 +96,11 @@ class Prober:
             writer.transport.abort()
 
     async def _reach(self, check: AddressCheck, probe: Probe, attempt: Attempt[T], addresses: Sequence[str] = ()) -> T:
-        """Make the attempt at each permitted address of a host, in an equal part of the time.  Raises FetchError."""
-        loop, kind, reason = get_running_loop(), "connect", "it has no address"
+        """Make the attempt at each permitted address of a host, in an equal part of the time.  Raises FetchError.
+
+        A name server that can't or won't answer counts only if none of the further ones answers.
+        """
+        loop, kind, reason, found = get_running_loop(), "connect", "it has no address", None
         ends, where = loop.time() + probe.timeout, shown_host(check.host, check.port)
         try:
             async with asyncio.timeout_at(ends):
@@ -106,11 +110,15 @@ class Prober:
         UNDER_WAY.set(check)
         for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
             try:
-                return await attempt(address, loop.time() + (ends - loop.time()) / left)
+                found = await attempt(address, loop.time() + (ends - loop.time()) / left)
+                if not isinstance(found, dict) or found.get("rcode") not in ASK_ANOTHER:
+                    return found
             except ssl.SSLError as error:
                 raise FetchError("tls", f"TLS with {where} failed: {reason_of(error)}") from error
             except OSError as error:
                 kind, reason = "timeout" if isinstance(error, TimeoutError) else "connect", reason_of(error)
+        if found:
+            return found
         raise check.refusal or FetchError(kind, f"could not connect to {where}: {reason}")
 
 

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from spyweb.checks.settings import CheckKind, script_of
-from spyweb.daemon.uses import view_uses
 from spyweb.model import Every, Isolation, JobId, Pings
 from spyweb.permissions.policy import USUAL
 from spyweb.runs.live import code_of
@@ -162,17 +161,6 @@ def test_each_setting_is_shown_with_its_place_and_without_secrets(tmp_path: Path
     assert shown["check"] == ('"http"', "jobs/site.toml:1")
     assert "hunter2" not in str(shown)
     assert "selector" not in shown
-
-
-def test_what_checks_need_is_compared_with_what_they_may(tmp_path: Path) -> None:
-    dns = 'check = "dns"\nhost = "a.example"\nserver = "192.0.2.53"\n'
-    tcp = 'check = "tcp"\nhost = "db.example"\nport = 5432\n'
-    files = {"config": '[permissions]\nnet = ["example.org", "db.example:5432"]\n', "jobs__name": dns, "jobs__db": tcp}
-    assert not scanned(tmp_path, **files).problems
-    found = {view.job: view for view in view_uses(tmp_path) if view.key == "net"}
-    assert {job: (view.literals, view.refused) for job, view in found.items()} == {
-        "site": (["example.org"], []), "name": (["192.0.2.53"], ["192.0.2.53"]), "db": (["db.example"], []),
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", list(CheckKind))

@@ -116,6 +116,30 @@ def test_a_monitor_needs_its_addresses(tmp_path: Path) -> None:
     assert "notification" in found["w", "notify"].functions
 
 
+CHECKS = """jobs = [
+  { name = "site", check = "http", url = "https://site.test/" },
+  { name = "mail", check = "tcp", host = "mail.test", port = 25 },
+  { name = "certificate", check = "tls", host = "site.test" },
+  { name = "asked", check = "dns", host = "zone.test", server = "ns.test:5353" },
+  { name = "zone", check = "dns", host = "zone.test" },
+  { name = "reached", check = "ping", host = "2001:db8::1" },
+]
+"""
+
+
+def test_a_check_needs_the_host_of_its_settings(tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text(CHECKS)
+    found = uses(tmp_path, '[permissions]\nnet = ["site.test:443", "mail.test:587", "zone.test"]\n')
+    assert {job: (view.literals, view.refused) for (job, key), view in found.items() if key == "net"} == {
+        "site": (["site.test"], []),
+        "mail": (["mail.test:25"], ["mail.test:25"]),
+        "certificate": (["site.test"], []),
+        "asked": (["ns.test:5353"], ["ns.test:5353"]),
+        "zone": (["zone.test"], []),
+        "reached": (["2001:db8::1"], ["2001:db8::1"]),
+    }
+
+
 def test_the_server_is_a_row_of_its_own(tmp_path: Path) -> None:
     found = uses(tmp_path, "[server.permissions]\ndb = false\n", server__init='function get:x() db_exec("x") end')
     assert (found["server", "db"].functions, found["server", "db"].may) == (["db_exec"], ["false"])

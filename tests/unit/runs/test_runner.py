@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from asyncio import Future, Task, ensure_future, sleep
 from functools import partial
 from pathlib import Path
@@ -622,6 +623,26 @@ async def test_a_job_that_comes_back_while_its_claim_is_on_its_way_is_busy_with_
     await t.finish(1)
     assert not back.queue.is_busy
     assert await t.record() == ["prices manual success"]
+
+
+@pytest.mark.parametrize(
+    ("expect", "reason"),
+    [
+        (["statu == 200"], 'expect: statu == 200: unknown name statu; did you mean "status"?'),
+        ("status == 200", "expect: expected a list of texts, not 'status == 200'"),
+        ([], "expect: expected 1 to 20 conditions, not 0"),
+    ],
+)
+async def test_a_run_may_have_other_conditions_which_are_checked_as_the_file_s_are(
+    t: Harness, expect: object, reason: str
+) -> None:
+    await t.settle(site := make_job(schedule=Never(), check="http"), other := make_job("other", schedule=Never()))
+    with pytest.raises(Refused, match=re.escape(reason)):
+        t.runner.start_by_hand(site, by_hand(values={"expect": expect}))
+    t.runner.start_by_hand(site, by_hand(values={"expect": ["status == 404"]}))
+    t.runner.start_by_hand(other, by_hand(values={"expect": expect}))
+    await t.clock.turn()
+    assert sorted(await t.record()) == ["other manual success", "prices manual success"]
 
 
 async def test_a_run_of_a_deleted_job_replaces_none_even_if_the_job_has_come_back(t: Harness) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import ssl
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from yarl import URL
 
 from spyweb.errors import FetchError
 from spyweb.ops.network.certificate import machine_trust
-from spyweb.ops.network.client import MOST_CONNECTIONS, failure_of, joined_headers, most_connections, translated
+from spyweb.ops.network.client import failure_of, joined_headers, translated
 from spyweb.ops.network.connector import REFUSED
 from spyweb.ops.network.request import Fetch
 
@@ -21,14 +20,6 @@ from spyweb.ops.network.request import Fetch
 def test_header_names_are_lower_case_and_repeats_are_joined_in_order() -> None:
     raw = [(b"X-A", b"1"), (b"Other", b"\xff"), (b"x-a", b"2"), (b"X-a", b"")]
     assert joined_headers(raw) == {b"x-a": b"1, 2, ", b"other": b"\xff"}
-
-
-@pytest.mark.parametrize(
-    ("soft", "most"), [(1024, 512), (1 << 20, MOST_CONNECTIONS), (resource.RLIM_INFINITY, MOST_CONNECTIONS)]
-)
-def test_connections_leave_room_for_other_files(soft: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
-    assert most_connections() == most
 
 
 def test_whom_this_machine_trusts_is_trusted_and_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
