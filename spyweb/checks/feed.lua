@@ -56,11 +56,14 @@ local function tags(xml)
   end
 end
 
+-- Returns what is known of a feed; nil and the reason for any other text, and for one that is cut off.
 local function read(xml)
-  local found, is_inside, is_feed = { entries = 0 }, false, false
+  if xml:find("\0", 1, true) then return nil, "this is no feed, or one in UTF-16, which is not read" end
+  local found, is_inside, ending, is_whole = { entries = 0 }, false, nil, false
   for name, at in tags(xml) do
-    is_feed = is_feed or ROOTS[name]
-    if name == "item" or name == "entry" then found.entries, is_inside = found.entries + 1, true
+    if not ending and ROOTS[name] then ending = "/" .. name
+    elseif name == ending then is_whole = true
+    elseif name == "item" or name == "entry" then found.entries, is_inside = found.entries + 1, true
     elseif name == "/item" or name == "/entry" then is_inside = false
     elseif name == "title" and not found.title and found.entries == 0 then
       found.title = plain(xml:sub(at, (xml:find("</", at, true) or #xml) - 1):sub(1, 500))
@@ -69,18 +72,19 @@ local function read(xml)
       if at_s then found.newest_s = math.max(at_s, found.newest_s or at_s) end
     end
   end
+  if not ending then return nil, "this is no feed" end
+  if not is_whole then return nil, ("the feed is cut off: it has no <%s>"):format(ending) end
   found.newest = found.newest_s and os.time() - found.newest_s
-  return found, not is_feed and "this is no feed" or nil
+  return found
 end
 
 local function once()
   local response, why = fetch()
   if not response then return nil, why end
   if response.status >= 400 then return nil, "the server answered " .. response.status end
-  local found
-  found, why = read(response.body)
-  found.latency = response.time_ms
-  return found, why
+  local found, doubt = read(response.body)
+  if found then found.latency = response.time_ms end
+  return found, doubt
 end
 
 function run() return check({ "entries > 0" }, " entries newest title latency ", once) end

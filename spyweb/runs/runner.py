@@ -229,8 +229,7 @@ class Runner:
             return job.queue.claim_in_turn()
         if request.trigger.change:
             return Admission.WAIT if self._stopping else job.queue.claim_for_change(job.spec, request.trigger)
-        may_replace = not request.trigger.is_trial
-        return job.queue.claim(job.spec, made_up_for=request.made_up_for, may_replace=may_replace)
+        return job.queue.claim(job.spec, made_up_for=request.made_up_for, may_replace=not request.trigger.is_trial)
 
     def _claimed(self, claims: Sequence[ClaimedRun], skipped: Sequence[SkippedRange], answer: Claims) -> None:
         """Start or queue the claimed runs once they are recorded; if the store refused, the caller gets the error."""

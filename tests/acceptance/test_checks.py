@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +21,7 @@ from spyweb.store.model.incidents import Incident
 from spyweb.store.model.uptime import UptimeSpan
 from spyweb.subjects.status.service import StatusService
 from tests.fakes.checked import CASES, SECRET, Case, open_checked
+from tests.fakes.namespace import APART, MADE, NO_NAMESPACE, RANGE, can_be_apart
 from tests.fakes.weeks import Weeks, open_weeks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -112,6 +115,15 @@ def test_each_fails_while_its_server_does_says_why_and_counts_as_down_for_so_lon
         begins_ms = life.begins_ms
         assert spans == [(begins_ms + at * PERIOD_MS, begins_ms + failed.stop * PERIOD_MS) for at in failed[:1]]
     assert wrong == []
+
+
+@pytest.mark.skipif(not can_be_apart(), reason=NO_NAMESPACE)
+def test_a_host_that_answers_no_ping_fails_its_check(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/away.toml").write_text('check = "ping"\nhost = "198.51.100.1"\ncount = 1\ntimeout = 1\n')
+    run = f'{MADE}; echo 0 0 > {RANGE}; exec "$0" -m spyweb -C "$1" run away'
+    said = subprocess.run([*APART, run, sys.executable, tmp_path], capture_output=True, text=True, check=False)
+    assert (said.returncode, "loss < 1 does not hold: loss is 1" in said.stdout) == (1, True), said
 
 
 def test_pages_and_metrics_show_which_are_down_now(life: Life) -> None:

@@ -1,11 +1,11 @@
-"""Thirty checks of all kinds, each with a server on this machine that fails in a way of its own."""
+"""Forty checks of all kinds, each with a server on this machine that fails in a way of its own."""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from dns.message import Message
 
 from spyweb.ops.network.certificate import machine_trust
 from tests.fakes.name_server import NameServer, open_name_server
-from tests.fakes.probed import HttpTarget, Target, open_http_target, open_tcp_target, open_tls_target
+from tests.fakes.probed import FullQueue, HttpTarget, Target, open_http_target, open_tcp_target, open_tls_target
 
 FEED = b"""<?xml version="1.0"?><rss version="2.0"><channel><title>News</title>
 <item><title>One</title><pubDate>Fri, 27 Nov 2026 08:00:00 +0000</pubDate></item></channel></rss>"""
@@ -76,7 +76,7 @@ timezone = "UTC"
 tags = ["public"]
 description = "for {SECRET}"
 """
-SLOW = ("slow", "silent", "dripping", "flaky")  # what takes as long as a timeout, or a pause
+SLOW = ("slow", "silent", "dripping", "flaky", "full")  # what takes as long as a timeout, or a pause
 QUICK = "timeout = 1"
 BANNER = """expect = ["banner:find('^220')"]"""
 JSON = """expect = ["json.state == 'ok'"]"""
@@ -100,11 +100,13 @@ CASES: tuple[Case, ...] = (
     Case("http", "loop", "too many redirects"),
     Case("feed", "no json", "this is no feed"),
     Case("feed", "missing", "the server answered 404"),
+    Case("feed", "endless body", "larger than 1 MB", 'max_body_size = "1MB"'),
     Case("tcp", "wrong", """does not hold: banner is "421 try later\"""", BANNER),
     Case("tcp", "silent", "no answer in time", f"{BANNER}\n{QUICK}"),
     Case("tcp", "reset", "reset by peer", BANNER),
     Case("tcp", "endless", "does not hold: banner is ", BANNER),
     Case("tcp", "hangs up", "the server closed", BANNER),
+    Case("tcp", "full", "no answer in time", QUICK),
     Case("tls", "plain", "failed: "),
     Case("tls", "hangs up", "failed: "),
     Case("tls", "expired", "certificate has expired"),
@@ -132,7 +134,7 @@ class Checked:
     site: HttpTarget
     names: NameServer
     authority: trustme.CA
-    ports: dict[str, Target] = field(default_factory=dict)  # of the cases tcp and tls
+    ports: dict[str, Target | FullQueue] = field(default_factory=dict)  # of the cases tcp and tls
     of_names: dict[str, str] = field(default_factory=dict)  # the faults of names
 
     def set_fault(self, case: Case, is_broken: bool) -> None:
@@ -201,7 +203,9 @@ async def open_checked(root: Path, *cases: Case) -> AsyncIterator[Checked]:
         checked = Checked(root, site, names, trustme.CA())
         names.change, names.raw = checked.change, checked.send
         for case in cases:
-            if case.kind == "tcp":
+            if case.fault == "full":
+                checked.ports[case.name] = stack.enter_context(closing(FullQueue()))
+            elif case.kind == "tcp":
                 checked.ports[case.name] = await stack.enter_async_context(open_tcp_target())
             elif case.kind == "tls":
                 opened = open_tls_target(checked.authority)

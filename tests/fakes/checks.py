@@ -50,7 +50,7 @@ def run_script(source: str, values: Mapping[str, object], ops: Mapping[str, Op])
                 worker.say(wire.ResumeRun(1, call.number, int(Form.RAISE), [str(error).encode()]))
                 continue
         worker.say(wire.ResumeRun(1, call.number, int(Form.PACKED), [wire.pack([*answer])]))
-    run.succeeded, run.reason = worker.end.ended == Ended.SUCCESS, worker.end.reason.decode()
+    run.succeeded, run.reason = worker.end.ended == Ended.SUCCESS, worker.end.reason.decode(errors="replace")
     if run.succeeded:
         (found,) = worker.result
         run.result = {key.decode(): value for key, value in cast("dict[bytes, object]", found).items()}

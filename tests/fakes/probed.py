@@ -173,6 +173,36 @@ async def open_tcp_target() -> AsyncIterator[Target]:
 _LONG, _DAY = timedelta(days=80), timedelta(days=1)
 
 
+class FullQueue:
+    """A port of which nobody takes a connection: once its queue is full, the next one waits for ever."""
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._listener = socket.create_server((host, port), backlog=0)
+        self._listener.setblocking(False)
+        self._waiting: list[socket.socket] = []
+        self.port: int = self._listener.getsockname()[1]
+
+    @property
+    def fault(self) -> str:
+        return "full" if self._waiting else ""
+
+    @fault.setter
+    def fault(self, fault: str) -> None:
+        while fault and len(self._waiting) < 4:
+            self._waiting.append(waiting := socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(self._listener.getsockname())
+        while self._waiting and not fault:
+            self._waiting.pop().close()
+        with contextlib.suppress(BlockingIOError):
+            while not fault:
+                self._listener.accept()[0].close()
+
+    def close(self) -> None:
+        self.fault = ""
+        self._listener.close()
+
+
 def make_contexts(authority: trustme.CA) -> dict[str, ssl.SSLContext]:
     """Make a server's context for each thing that may be wrong with its certificate; "" is right for 80 days.
 

@@ -162,28 +162,22 @@ async def test_what_is_no_type_or_name_is_a_message(names: NameServer) -> None:
 
 def use_servers(monkeypatch: pytest.MonkeyPatch, *servers: str) -> None:
     """Make these the name servers of this machine."""
-
-    def read(resolver: dns.resolver.Resolver, _path: str) -> None:
-        resolver.nameservers = [*servers]
-
+    read = lambda resolver, _path: setattr(resolver, "nameservers", [*servers])  # noqa: E731
     monkeypatch.setattr(dns.resolver.Resolver, "read_resolv_conf", read)
 
 
-@pytest.mark.parametrize("rcode", [dns.rcode.Rcode.SERVFAIL, dns.rcode.Rcode.REFUSED])
+@pytest.mark.parametrize("rcode", [dns.rcode.SERVFAIL, dns.rcode.REFUSED])
 async def test_where_a_server_can_not_or_will_not_answer_the_next_one_is_asked(
     names: NameServer, monkeypatch: pytest.MonkeyPatch, rcode: dns.rcode.Rcode
 ) -> None:
     names.change = lambda answer: answer.set_rcode(rcode)
     wanted = Probe(function="dns_query", host=NAME, type="A", port=names.port, timeout=5)
+    use_servers(monkeypatch, "127.0.0.1", "127.0.0.2")
     async with open_client(HttpSettings(), RealClock()) as client:
+        assert (await client.probe(wanted))["rcode"] == rcode.name, "nobody listens at the other"
         async with open_name_server("127.0.0.2", names.port) as second:
-            use_servers(monkeypatch, "127.0.0.1", "127.0.0.2")
             second.records = [f"{NAME} 60 IN A 192.0.2.1"]
             assert (await client.probe(wanted))["records"] == [b"192.0.2.1"]
-            second.records, second.change = [], lambda answer: answer.set_rcode(dns.rcode.Rcode.NXDOMAIN)
-            assert (await client.probe(wanted))["rcode"] == "NXDOMAIN"
-        use_servers(monkeypatch, "127.0.0.1", "127.0.0.3")  # nobody listens there: what the first said is all there is
-        assert (await client.probe(wanted))["rcode"] == rcode.name
 
 
 async def test_this_machine_s_servers_are_asked_in_turn_whatever_may_be_reached(

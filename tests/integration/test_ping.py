@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ast
-import shutil
 import subprocess
 import sys
 
 import pytest
 
 from spyweb.ops.network.probing import NO_ICMP
+from tests.fakes.namespace import APART, MADE, NO_NAMESPACE, RANGE, can_be_apart
 from tests.fakes.repository import ROOT
 
-RANGE = "/proc/sys/net/ipv4/ping_group_range"
-APART = ("unshare", "--user", "--map-root-user", "--net", "sh", "-ec")
-MADE = "ip link set lo up; ip route add 198.51.100.0/24 dev lo; test -w " + RANGE  # nobody answers for that network
 SCRIPT = f"""
 import asyncio
 from spyweb.clock import RealClock
@@ -32,12 +29,7 @@ asyncio.run(find(0.1, b"198.51.100.1"))
 """
 
 
-def can_be_apart() -> bool:
-    asked = [*APART, MADE]
-    return bool(shutil.which("unshare")) and not subprocess.run(asked, capture_output=True, check=False).returncode
-
-
-@pytest.mark.skipif(not can_be_apart(), reason="no network namespace can be made here")
+@pytest.mark.skipif(not can_be_apart(), reason=NO_NAMESPACE)
 def test_replies_are_counted_over_both_protocols_and_failures_told() -> None:
     command = [*APART, f'{MADE}; exec "$0" -c "$1"', sys.executable, SCRIPT]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=20).stdout

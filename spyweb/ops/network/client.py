@@ -11,8 +11,8 @@ import asyncio
 import io
 import os
 import ssl
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import aiohttp
@@ -74,7 +74,7 @@ class HttpClient:
         is_fresh = any((name.lower(), value.lower()) == FRESH for name, value in fetch.headers.items())
         check = self._check(gate=fetch.gate, is_fresh=is_fresh)
         proxy = fetch.proxy
-        with translated(fetch):
+        try:
             async with asyncio.timeout(fetch.timeout_s) as limit:
                 if proxy is None or proxy.scheme not in SOCKS_SCHEMES:
                     response, body = await self._exchange(self._session, proxy, fetch, check, limit)
@@ -82,6 +82,11 @@ class HttpClient:
                     connector = open_connector(proxy, self._resolver, check)  # so that nothing of it is kept
                     async with self._socks_room, make_session(connector, self.settings) as session:
                         response, body = await self._exchange(session, None, fetch, check, limit)
+        except FetchError as error:
+            error.proxy = error.proxy or _proxy_of(fetch)
+            raise
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise failure_of(error, fetch) from error
         return Response(
             status=response.status,
             body=body,
@@ -285,18 +290,6 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     ((aiohttp.ClientError,), "unknown"),
     ((ValueError,), "http"),  # aiohttp's word for a request that it would not send
 )
-
-
-@contextmanager
-def translated(fetch: Fetch) -> Iterator[None]:
-    """Translate the errors of foreign libraries into FetchError."""
-    try:
-        yield
-    except FetchError as error:
-        error.proxy = error.proxy or _proxy_of(fetch)
-        raise
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise failure_of(error, fetch) from error
 
 
 def failure_of(error: Exception, fetch: Fetch) -> FetchError:

@@ -257,21 +257,31 @@ def test_the_entries_of_a_feed_are_counted_and_the_newest_is_found(feed: Op) -> 
     assert run.result["entries"] == 2
 
 
+BOMB = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 30))
+CUT = "the feed is cut off: it has no </rss>"
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"<html><item>", "newest < 5: newest is missing (this is no feed)"),
-        (b"<rss>" + b"<!-- " * 5_000, "newest < 5: newest is missing"),
-        (b"<rss><item><pubDate>Fri, 99 Foo 2026</pubDate></item>", "newest < 5: newest is missing"),
-        (b"<" * 20_000, "newest < 5: newest is missing (this is no feed)"),
+        ("<html><item>", "this is no feed"),
+        ("<" * 2_000_000, "this is no feed"),
+        ("<rss><item></item>", CUT),
+        ("<rss>" + "<!-- " * 400_000 + "</rss>", CUT),
+        ("<rss><item><title>" + "x" * 1_000_000, CUT),
+        ("<rss><item>".encode("utf-16"), "this is no feed, or one in UTF-16, which is not read"),
+        ("<rss><item><pubDate>Fri, 99 Foo 2026</pubDate></item></rss>", "newest is missing, title is missing"),
+        ("<rss>" + "<item></item>" * 100_000 + "</rss>", "newest is missing, title is missing"),
+        (f"<!DOCTYPE rss [{BOMB}]><rss><title>&l29;</title></rss>", 'newest is missing, title is "&l29;"'),
+        ("<rss><title>\xe9 </title></rss>".encode("latin-1"), 'newest is missing, title is "\ufffd "'),
     ],
 )
-def test_what_is_no_feed_has_no_newest_entry(body: bytes, reason: str) -> None:
-    run = run_check(CheckKind.FEED, {"url": URL, "expect": ["newest < 5"]}, http_request=answering(body=body))
-    assert run.reason == reason
+def test_what_is_no_whole_feed_is_told_and_a_hostile_one_takes_little(body: str | bytes, reason: str) -> None:
+    answer = answering(body=body if isinstance(body, bytes) else body.encode())
+    run = run_check(CheckKind.FEED, {"url": URL, "expect": ["(newest or 1) == title"]}, http_request=answer)
+    assert run.reason.removeprefix("(newest or 1) == title does not hold: ") == reason
 
 
 def test_a_feed_that_is_not_there_is_a_failure() -> None:
-    assert (
-        run_check(CheckKind.FEED, {"url": URL}, http_request=answering(status=404)).reason == "the server answered 404"
-    )
+    run = run_check(CheckKind.FEED, {"url": URL}, http_request=answering(status=404))
+    assert run.reason == "the server answered 404"

@@ -3,18 +3,25 @@ from __future__ import annotations
 import asyncio
 import ssl
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
 import trustme
+from msgspec.structs import replace
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from spyweb.clock import RealClock
 from spyweb.errors import FetchError
+from spyweb.ops.network.address_check import NetGate
 from spyweb.ops.network.certificate import machine_trust
-from spyweb.ops.network.client import failure_of, joined_headers, translated
+from spyweb.ops.network.client import failure_of, joined_headers, open_client
 from spyweb.ops.network.connector import REFUSED
 from spyweb.ops.network.request import Fetch
+from spyweb.settings.sections import HttpSettings
 
 
 def test_header_names_are_lower_case_and_repeats_are_joined_in_order() -> None:
@@ -95,13 +102,20 @@ def test_a_failure_names_the_proxy_without_its_password() -> None:
     assert failure_of(TimeoutError(), PROXIED).proxy == "http://proxy:1"
 
 
-def test_a_failure_of_our_own_passes_the_door_and_learns_the_proxy() -> None:
-    with pytest.raises(FetchError) as error, translated(PROXIED):
-        raise FetchError("size", "large")
+async def fetch_past(error: BaseException) -> None:
+    """Send a request through a proxy, past a gate that raises this error."""
+    gate = cast("NetGate", SimpleNamespace(check=Mock(side_effect=error)))
+    async with open_client(HttpSettings(), RealClock()) as client:
+        await client.fetch(replace(PROXIED, gate=gate))
+
+
+async def test_a_failure_of_our_own_passes_the_door_and_learns_the_proxy() -> None:
+    with pytest.raises(FetchError) as error:
+        await fetch_past(FetchError("size", "large"))
     assert (error.value.kind, error.value.proxy) == ("size", "http://proxy:1")
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), KeyError("bug"), RuntimeError("bug")])
-def test_cancelling_and_bugs_pass_the_door_as_they_are(error: BaseException) -> None:
-    with pytest.raises(type(error)), translated(PLAIN):
-        raise error
+async def test_cancelling_and_bugs_pass_the_door_as_they_are(error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        await fetch_past(error)
