@@ -55,6 +55,7 @@ COMMANDS = {
     **commands_of("subjects.health.commands", "health"),
     **commands_of("daemon.commands.doctor", "doctor"),
     **commands_of("subjects.nodes.commands", "nodes"),
+    **commands_of("subjects.state.commands.transfer", "backup", "restore", "vacuum"),
     **commands_of("cli.init", "init", "schema", "types"),
     **commands_of("cli.main", "version"),
 }
@@ -89,7 +90,10 @@ SETTINGS = {
 }
 
 # They work without a daemon.
-OF_FILES = {"start", "stop", "try", "check", "doctor", "test", "artifacts", "init", "schema", "types", "systemd"}
+OF_FILES = {
+    *("start", "stop", "try", "check", "doctor", "test", "artifacts", "init", "schema", "types", "systemd"),
+    *("backup", "restore", "vacuum"),
+}
 
 EXIT_CODES = (
     "Exit codes: 0 ok; 1 a job, test or check failed; 2 usage, lock, port or permission; 130 Ctrl-C; 141 output closed."

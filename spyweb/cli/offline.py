@@ -66,9 +66,12 @@ class OfflineProject:
 
     def write(self, ask: Callable[[Store], Awaitable[T]]) -> T:
         """Change the database, under the lock.  Raises LockHeld when another process has it."""
+        from spyweb.store.sqlite.backup import settle_restore  # slow to import: reading needs it not
+
         output.log_only_errors()
         path = self.settings.store.path
         with hold_lock(self.settings.daemon.data_dir, root=self.settings.root, clock=self.clock):
+            settle_restore(self.settings)
             is_new = self.settings.store.is_file and not size_of(path)
             answer = asyncio.run(self._ask(ask, read_only=False))
         if is_new:

@@ -48,6 +48,7 @@ from spyweb.settings.sections import USER_DB, Settings
 from spyweb.specs.watches import history_rules
 from spyweb.store.marker import Marker
 from spyweb.store.opening import key_of, open_any
+from spyweb.store.sqlite.backup import settle_restore
 from spyweb.store.sqlite.damage import copy_log_aside, move_aside, refuse_missing, size_of
 from spyweb.store.sqlite.store import Store, refuse_unsound
 from spyweb.store.user_sql.connection import Opening
@@ -216,6 +217,7 @@ def put_aside(error: StoreCorrupt | StoreIncomplete, marker: Marker) -> None:
 
 async def open_configured(settings: Settings, clock: Clock, marker: Marker) -> Store:
     store = settings.store
+    settle_restore(settings)
     is_new = store.is_file and not size_of(store.path)
     if store.is_file:
         refuse_missing(store.path, marker.folder if marker.found else None)

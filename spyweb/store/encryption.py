@@ -136,12 +136,17 @@ def from_bytes(kind: str, data: bytes) -> Column:
     return data
 
 
-KEY_BYTES = 32
+KEY_BYTES, FINGERPRINT_BYTES = 32, 8
 CREDENTIAL = "credential:"  # and the name that LoadCredential= gives it
 NOT_THE_OWNER = 0o077
 # systemd lets the service's user read a credential by an access list, which shows as a right of the group; its folder
 # is that service's alone.
 NEITHER_OWNER_NOR_GROUP = 0o007
+
+
+def fingerprint_of(key: bytes) -> str:
+    """Return what tells this key from others, and from which it can't be found."""
+    return hmac.digest(key, b"spyweb fingerprint 1", "sha256")[:FINGERPRINT_BYTES].hex()
 
 
 def find_key(setting: str, root: Path, environment: Mapping[str, str]) -> bytes:

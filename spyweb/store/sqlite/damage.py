@@ -52,8 +52,11 @@ def was_killed(path: Path, marker: Marker | None = None) -> bool:
 def check(connection: sqlite3.Connection, path: Path, *, killed: bool) -> None:
     """Check the schema, and the pages if that can be done quickly."""
     check_schema(connection)
-    if size_of(path) > (CHECKED_AFTER_KILL_BYTES if killed else CHECKED_ALWAYS_BYTES):
-        return
+    if size_of(path) <= (CHECKED_AFTER_KILL_BYTES if killed else CHECKED_ALWAYS_BYTES):
+        check_pages(connection, path)
+
+
+def check_pages(connection: sqlite3.Connection, path: Path) -> None:
     result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if result != "ok":
         raise StoreCorrupt(path, " ".join(result.split()))
@@ -110,9 +113,9 @@ def has_table(connection: sqlite3.Connection, name: str) -> bool:
     return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
 
-def move_aside(path: Path) -> Path:
+def move_aside(path: Path, aside: Path | None = None) -> Path:
     """Rename a database and its companions to names that still belong together; return the database's."""
-    aside = aside_of(path)
+    aside = aside or aside_of(path)
     try:
         for file, new in zip(files_of(path), files_of(aside), strict=True):
             if file.exists():
@@ -133,9 +136,14 @@ def copy_log_aside(path: Path) -> Path | None:
 
 
 def aside_of(path: Path) -> Path:
+    return path.with_name(path.name + dated_ending("corrupt"))
+
+
+def dated_ending(why: str) -> str:
+    """Return what is appended to the name of a database that is moved aside now."""
     now_ms = RealClock().now_ms()
     moment = datetime.fromtimestamp(now_ms / 1000, UTC)
-    return path.with_name(f"{path.name}.corrupt-{moment:%Y%m%dT%H%M%S}{now_ms % 1000:03d}Z")
+    return f".{why}-{moment:%Y%m%dT%H%M%S}{now_ms % 1000:03d}Z"
 
 
 def files_of(path: Path) -> tuple[Path, Path, Path]:

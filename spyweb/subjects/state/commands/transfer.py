@@ -16,7 +16,7 @@ from msgspec import structs
 
 from spyweb.cli import output
 from spyweb.cli.init import replaced
-from spyweb.cli.options import project_of
+from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format
 from spyweb.cli.project import Project
 from spyweb.errors import ExitCode, Refused
@@ -207,6 +207,66 @@ def move_store(
     apart = "; its password belongs into SPYWEB_STORE_PASSWORD or ~/.pgpass" if shown != url else ""
     output.note(f'now set url = "{shown}" in [store] of config.toml{apart}')
     return ExitCode.OK
+
+
+def backup(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to make.")],
+    form: Output = Format.TABLE,
+) -> None:
+    """Write everything stored into a new file.
+
+    Also while the daemon runs.  The file gets its name once it is complete and checked.
+    """
+    from spyweb.store.opening import key_of
+    from spyweb.store.sqlite.backup import make_backup  # slow to import
+
+    project = project_of(context)
+    settings = project.offline.settings
+    project.refuse_strangers()
+    with output.meter("backup") as meter:
+        made = make_backup(file, settings, key_of(settings), project.clock, meter.expect, meter.advance)
+    output.tell(form, f"{file} holds what was stored at {made.created}", made)
+
+
+def restore(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `spyweb backup`.")],
+    force: Annotated[bool, typer.Option("--replace", help="Move a database that is there aside.")] = False,
+    form: Output = Format.TABLE,
+) -> None:
+    """Put everything stored back as a backup has it.
+
+    All of it, or nothing.  Only while no daemon runs.
+    """
+    from spyweb.store.lock import hold_lock
+    from spyweb.store.opening import key_of
+    from spyweb.store.sqlite import backup  # slow to import
+
+    project = project_of(context)
+    settings, clock = project.offline.settings, project.clock
+    with hold_lock(settings.daemon.data_dir, root=project.root, clock=clock), output.meter("restore") as meter:
+        found, aside = backup.restore(
+            file, settings, key_of(settings), clock, meter.expect, meter.advance, is_forced=force
+        )
+    kept = f"; what was there is kept, in files that end with {aside}" if aside else ""
+    output.tell(form, f"all is as it was stored at {found.created}{kept}", {"backup": found, "aside": aside})
+
+
+def vacuum(context: typer.Context, form: Output = Format.TABLE) -> None:
+    """Give the free space in the database back to the disk.
+
+    Only while no daemon runs.
+    """
+    from spyweb.store.lock import hold_lock
+    from spyweb.store.opening import key_of
+    from spyweb.store.sqlite import backup  # slow to import
+
+    project = project_of(context)
+    settings = project.offline.settings
+    with hold_lock(settings.daemon.data_dir, root=project.root, clock=project.clock):
+        before, after = backup.vacuum(settings, key_of(settings), project.clock)
+    output.tell(form, f"{before:,} bytes before, {after:,} after", {"before_bytes": before, "after_bytes": after})
 
 
 def bring_spyweb(project: Project, file: Path, form: Format, *, dry_run: bool, yes: bool) -> ExitCode:
