@@ -430,6 +430,14 @@ class JobHook(Struct, frozen=True, kw_only=True):
 NO_HOOK = JobHook()
 
 
+class RecordRule(StrEnum):
+    """The runs of a job whose ops are recorded: the last of them, so that they can be replayed."""
+
+    FAILED = "failed"  # those that did not succeed
+    ALWAYS = "always"
+    NEVER = "never"
+
+
 class JobSpec(Struct, frozen=True, kw_only=True):
     """A job's settings, after every override."""
 
@@ -461,6 +469,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()  # that a node needs to run it
     drift_repair: bool = False  # the job is started where something differs; else that is a failed run
     resume: bool = False  # a run that was lost or stopped is followed by one that goes on with its tasks
+    record: RecordRule = RecordRule.FAILED
     policy: Policy = ANYTHING  # what it may reach
     hook: JobHook = NO_HOOK
     ping: PingAddresses | None = None  # addresses that its runs ping
@@ -562,3 +571,4 @@ class Ending(Struct, frozen=True, kw_only=True):
     globals_reset: bool = False  # the VM was discarded with its globals
     declined: bool = False  # skipped by a condition: it counts as if it had not begun
     guilty: bool = False  # lost: this run was being stepped when its worker died
+    record: tuple[str, bytes] | None = None  # of its ops, as it is stored: a type, and data

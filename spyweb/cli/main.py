@@ -51,6 +51,7 @@ COMMANDS = {
     **commands_of("subjects.drift.commands", "drift"),
     **commands_of("subjects.jobs.commands", "logs", "trigger"),
     **commands_of("subjects.runs.commands", "retry"),
+    **commands_of("daemon.commands.replay", "replay"),
     **commands_of("subjects.jobs.commands", "pause", "resume"),
     **commands_of("subjects.health.commands", "health"),
     **commands_of("daemon.commands.doctor", "doctor"),

@@ -42,6 +42,7 @@ from spyweb.permissions.policy import policy_of
 from spyweb.reload.swap import SettingsFile
 from spyweb.runs.counters import MOST_JOBS, RunCounters
 from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.recordings import RunRecorder
 from spyweb.runs.runner import HostFor, Observer, Runner
 from spyweb.settings.alerts import AlertSettings
 from spyweb.settings.sections import USER_DB, Settings
@@ -312,6 +313,7 @@ async def open_runtime(
         stalls=world.stalls,
         tasks=tasks,
         counters=RunCounters(MOST_JOBS if settings.metrics.per_job else 0),
+        recorder=RunRecorder(secrets=secrets_in(os.environ), variables=init.env, seal=store.recordings.seal),
     )
     sending = open_sending(stack, settings, alerts, world, live)
     transport = MessageTransport(

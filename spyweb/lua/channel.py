@@ -54,6 +54,7 @@ class OpSlot:
         self._awaited: Future[Any] | None = None  # what the op under way waits for
         self._result: Callable[[], Results | Exception]  # and what then becomes of it
         self._op = ""  # its name
+        self._call: OpCall | PackedOpCall | None = None  # itself, until it is answered, where the run is recorded
 
     @property
     def is_asking(self) -> bool:
@@ -69,6 +70,7 @@ class OpSlot:
         self.drop_op()
         self.number = call.number
         self._op = call.name
+        self._call = None if self._pending.request.recording is None else call
         self._asked = perf_counter()
         try:
             values = _unpack(call) if isinstance(call, PackedOpCall) else call.values
@@ -87,6 +89,7 @@ class OpSlot:
         """Cancel the op under way, if there is one; nobody waits for its answer any more."""
         awaited, self._awaited = self._awaited, None
         if awaited is not None:
+            self._note(None)
             awaited.cancel()
 
     def stop(self) -> None:
@@ -120,6 +123,7 @@ class OpSlot:
         message, size = resume(self._pending.request.run, self.number, results)
         if size > wire.LARGEST:
             raise OpError(f"{self._op}: {size} bytes can't be handed over at once, {wire.LARGEST} at most")
+        self._note(message)
         self._connection.send_sized(message, size)
         self._time()
 
@@ -134,7 +138,15 @@ class OpSlot:
             log.error("an op failed", op=self._op, run=request.run, job=request.code.job, exc_info=error)
             text = f"internal error in {self._op}"
         form, data = (RAISE, as_bytes(text)) if value is None else (RAISE_PACKED, pack([value]))
-        self._connection.send_sized(ResumeRun(request.run, self.number, form, [data]), len(data))
+        message = ResumeRun(request.run, self.number, form, [data])
+        self._note(message)
+        self._connection.send_sized(message, len(data))
+
+    def _note(self, answer: ResumeRun | None) -> None:
+        recording, call = self._pending.request.recording, self._call
+        if recording is not None and call is not None:
+            recording.note(call, self.lineage, self._asked, answer)
+            self._call = None
 
     def _time(self) -> None:
         histogram = self._pending.op_times.get(self._op)  # None: a worker may ask for any name
@@ -196,7 +208,9 @@ class RunChannel:
         """Tell the worker to begin the run, in a VM that it has or in one that it makes from this template."""
         request = self.pending.request
         arguments = pack(request.arguments)
-        message = wire.BeginRun(request.run, self.vm, request.procedure, arguments, request.cpu_limit_ms, template)
+        message = wire.BeginRun(
+            request.run, self.vm, request.procedure, arguments, request.cpu_limit_ms, template, request.reads
+        )
         self._connection.send_sized(message, len(arguments))
 
     def cancel(self, why: Why) -> None:

@@ -377,6 +377,8 @@ class Pool:
     def ended(self, vm: Vm, channel: RunChannel, end: RunEnd) -> None:
         if vm.is_marked and vm.template is None:
             self._forget_vm(vm)
+        if (recording := channel.pending.request.recording) is not None:
+            recording.reads = end.reads
         if end.ended is Ended.UNBEGUN and channel.why is Why.NOTHING:
             self._try_again(channel.pending, "its VM had ended before it could begin", guilty=False)
         elif end.ended is Ended.UNBEGUN:

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from spyweb.clock import Handle
 from spyweb.histogram import Histogram
 from spyweb.lua import wire
+from spyweb.lua.recording import Recording
 from spyweb.model import MIB, Ending, Isolation, JobId, RunId
 from spyweb.permissions.policy import Policy
 
@@ -120,6 +121,8 @@ class Request(Struct, frozen=True, kw_only=True):
     cpu_limit_ms: int
     procedure: Procedure = Procedure.RUN
     arguments: Sequence[object] = ()
+    recording: Recording | None = None  # of its ops; None: they are not recorded
+    reads: wire.Reads | None = None  # of a run that is replayed: what it reads again of clocks and chance
 
 
 Results = Sequence[object]

@@ -50,6 +50,7 @@ REASON = 8_192  # bytes of the reason why a run ended, or a file does not compil
 MOST_RESULT = SMALL_FRAME - TRACEBACK - REASON - 1024  # bytes of any result, such as the names of all tests
 MOST_VMS = 8  # that a PONG names
 MOST_RIGHTS = 64  # texts in a READY
+MOST_READS, LONGEST_READ = 1_000, 64  # reads of one run that its end tells, and bytes of a random text among them
 MOST_CPU_MS = 1 << 53  # and most bytes in use; not every reader of JSON takes a larger integer
 NO_RUN = 0  # the number of no run
 
@@ -145,6 +146,9 @@ FromZygote = ZygoteReady | WorkerForked | ForkFailed | WorkerExited
 
 Scalar = bytes | int | float | bool | None
 NO_VARIABLES = b""
+# What a script has read of clocks and chance: for each purpose of a call from Lua (worker/vm.py), the answers in order.
+Read = bytes | int | float
+Reads = dict[int, Annotated[list[Read], Meta(max_length=MOST_READS)]]
 Files = list[tuple[str, bytes]]  # chunk name ("jobs/x.lua") and source, in the order in which they are executed
 
 
@@ -173,6 +177,7 @@ class BeginRun(Message, tag=2):
     arguments: bytes  # a packed list
     cpu_limit_ms: int
     template: int = 0  # 0: none
+    reads: Reads | None = None  # of a run that is replayed: it reads these again
 
 
 class ResumeRun(Message, tag=3):
@@ -269,6 +274,7 @@ class RunEnd(Message, tag=3):
     cpu_ms: Count
     result: Annotated[bytes, Meta(max_length=MOST_RESULT)] | None  # packed
     discarded: bool  # the VM was closed
+    reads: Annotated[Reads, Meta(max_length=MOST_VMS)] = {}
 
 
 class ScriptLog(Message, tag=4):

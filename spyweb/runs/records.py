@@ -12,6 +12,8 @@ from msgspec.structs import asdict, replace
 
 from spyweb.lua import wire
 from spyweb.lua.endings import failed, result_text
+from spyweb.lua.recording import Recording
+from spyweb.lua.session import Code, Procedure, Request
 from spyweb.model import NULL, ChangeKind, Ending, JobSpec, On, Outcome, Run, RunId, RunState, Trigger, TriggerType
 from spyweb.ops.rules.values import result_of
 from spyweb.settings.script_values import from_text, merge
@@ -155,6 +157,30 @@ def with_nulls(value: object) -> object:
             return {name: with_nulls(each) for name, each in value.items()}
         case _:
             return value
+
+
+def request_of(
+    run: Run, spec: JobSpec, code: Code, event: ChangeEvent | None, *, may_retry: bool, recording: Recording | None
+) -> Request:
+    """Return the request by which a script job's run begins in its VM."""
+    arguments: tuple[object, ...] = (ctx_of(run), may_retry)
+    procedure = Procedure.RUN
+    if run.trigger.incident:
+        arguments = (*arguments, run.trigger.hook, run.trigger.incident)
+        procedure = Procedure.ALERT
+    elif event is not None:
+        arguments = (*arguments, event_to_lua(event), (run.trigger.cause or run.trigger).when)
+        procedure = Procedure.TRIGGER
+    values = values_of(run, spec)
+    return Request(
+        run=run.id,
+        code=code,
+        timeout_ms=spec.timeout_ms,
+        cpu_limit_ms=spec.cpu_limit_ms,
+        procedure=procedure,
+        arguments=(*arguments, values) if values else arguments,
+        recording=recording,
+    )
 
 
 NO_MORE = "nothing differs any more"

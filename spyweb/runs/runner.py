@@ -23,7 +23,6 @@ from spyweb.errors import STORE_REFUSED, PoolError, Refused, StoreCorrupt, Store
 from spyweb.logs.output import note_refused, tell_refusal, until_accepted
 from spyweb.lua.endings import failed, never_begun
 from spyweb.lua.pool import Pool
-from spyweb.lua.session import Procedure, Request
 from spyweb.lua.wire import Why
 from spyweb.model import (
     Ending,
@@ -47,6 +46,7 @@ from spyweb.runs.counters import RunCounters
 from spyweb.runs.end_batcher import EndBatcher
 from spyweb.runs.followups import after_loss, follow_up, may_retry, what_follows
 from spyweb.runs.live import LiveJob, LiveJobs
+from spyweb.runs.recordings import RunRecorder
 from spyweb.runs.run_queue import Admission
 from spyweb.runs.uptime import sample_of
 from spyweb.stalls import StallRecorder, Work, work_for
@@ -159,6 +159,7 @@ class Runner:
     stalls: StallRecorder
     tasks: TaskGroup
     counters: RunCounters = field(default_factory=RunCounters)
+    recorder: RunRecorder = field(default_factory=RunRecorder)
     judge: JudgeEnd = lambda *_: None  # in a daemon: returns the incident event of a run's end
     served: list[Callable[[LiveJob], None]] = field(default_factory=list)  # called at the end of each run for a change
 
@@ -382,28 +383,17 @@ class Runner:
         if job.spec.monitor:
             return await self.monitors.run(job, run, host, records.ctx_of(run, event))
         is_last = job.gone or run.trigger.stands_alone or not may_retry(run, job.spec.retry)
-        arguments: tuple[object, ...] = (records.ctx_of(run), not is_last)
-        procedure = Procedure.RUN
-        if run.trigger.incident:
-            arguments = (*arguments, run.trigger.hook, run.trigger.incident)
-            procedure = Procedure.ALERT
-        elif event is not None:
-            arguments = (*arguments, records.event_to_lua(event), (run.trigger.cause or run.trigger).when)
-            procedure = Procedure.TRIGGER
-        values = records.values_of(run, job.spec)
-        request = Request(
-            run=run.id,
-            code=job.code,
-            timeout_ms=job.spec.timeout_ms,
-            cpu_limit_ms=job.spec.cpu_limit_ms,
-            procedure=procedure,
-            arguments=(*arguments, values) if values else arguments,
-        )
+        recording = self.recorder.begin(job.spec)
+        request = records.request_of(run, job.spec, job.code, event, may_retry=not is_last, recording=recording)
         try:
             # The next run must not find globals that a dry run has set.
-            return await self.pool.run(request, host, is_fresh=run.trigger.dry_run)
+            ending = await self.pool.run(request, host, is_fresh=run.trigger.dry_run)
         except PoolError as error:
-            return failed(str(error))
+            ending = failed(str(error))
+        finally:
+            if recording is not None:
+                recording.close()
+        return await self.recorder.keep(job.spec.record, request, ending)
 
     async def _find_what_came(self, run: Run) -> tuple[Run, ChangeEvent | None] | Ending:
         """Return the run with its stored payload, and the change that has started it.

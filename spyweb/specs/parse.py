@@ -44,6 +44,7 @@ from spyweb.model import (
     Overlap,
     PingAddresses,
     Pings,
+    RecordRule,
     Retry,
     Schedule,
     Start,
@@ -148,7 +149,7 @@ OF_CHECKS = ("timeout", "values")  # a check reads its own: what [defaults] say 
 NOT_WITH_PINGS = (
     *("at", "after", "on", "jitter", "start", "cpu_limit", "memory_limit", "isolation", "overlap", "agent", "history"),
     *("node", "labels"),
-    *("misfire", "misfire_grace", "misfire_limit", "values", "drift", "drift_repair", "resume", PERMISSIONS),
+    *("misfire", "misfire_grace", "misfire_limit", "values", "drift", "drift_repair", "resume", "record", PERMISSIONS),
     *("retries", "retry_delay", "retry_backoff", "retry_max_delay", "retry_jitter", "on_store_error"),
 )
 LONGEST_GRACE_MS = HOUR_MS  # unless it says itself
@@ -418,6 +419,7 @@ def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
         drift_ms=read.take("drift", duration(10 * SECOND_MS), None),
         drift_repair=read.take("drift_repair", boolean, False),
         resume=read.take("resume", boolean, False),
+        record=read.take("record", one_of(RecordRule), _USUAL.record),
         policy=policy,
         ping=(read.tables(PING_URL, PING, None) or (None,))[0],
         hook=_shared((read.tables("hook", HOOK, None) or (NO_HOOK,))[0]),

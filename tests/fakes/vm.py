@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from spyweb.lua import wire
 from spyweb.lua.wire import Ended
 from spyweb.lua.worker.vm import VM, StepKind
@@ -21,6 +23,9 @@ class FakeCallbacks:
     def branch_began(self, branch: int, parent: int, timeout_ms: int) -> None: ...
 
     def branch_ended(self, branch: int, number: int) -> None: ...
+
+    def read(self, what: int, ask: Callable[[], wire.Read]) -> wire.Read:
+        return ask()
 
     def emit(self, level: bytes, text: bytes) -> int:
         self.lines.append((level, text))

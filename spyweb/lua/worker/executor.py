@@ -241,7 +241,7 @@ class Executor:
             if result[5]:
                 hosted.discarded = True
                 registry.retire(hosted)
-            self._sender.post(_end_message(run.id, result, run.cpu))
+            self._sender.post(_end_message(run, result))
 
     def _watch(self, run: WorkerRun) -> None:
         self._registry.watched[run.id] = run
@@ -275,13 +275,14 @@ def _size_of(values: Sequence[wire.Scalar]) -> int:
     return sum(len(value) for value in values if type(value) is bytes)
 
 
-def _end_message(run: int, result: Result, cpu: float) -> RunEnd:
+def _end_message(run: WorkerRun, result: Result) -> RunEnd:
     _, ended, reason, traceback, packed, discarded, scalar = result
     if scalar is not None:
         packed = wire.pack([scalar])
         packed = packed if len(packed) <= wire.RESULT else None
-    cpu_ms = max(0, round(cpu * 1000))
-    return RunEnd(run, ended, reason[: wire.REASON], traceback[: wire.TRACEBACK], cpu_ms, packed, discarded)
+    cpu_ms = max(0, round(run.cpu * 1000))
+    reason, traceback = reason[: wire.REASON], traceback[: wire.TRACEBACK]
+    return RunEnd(run.id, ended, reason, traceback, cpu_ms, packed, discarded, run.reads)
 
 
 def _end(ended: Ended, reason: bytes, *, discarded: bool) -> Result:

@@ -88,6 +88,7 @@ class MessageHandler:
             arguments=asked.arguments,
             cpu_limit=asked.cpu_limit_ms / 1000,
             why=self._registry.take_early(asked.run),
+            replayed=asked.reads,
         )
         self._registry.runs[asked.run] = run
         hosted.runs += 1

@@ -10,6 +10,7 @@ from typing import cast
 
 from msgspec import Struct, field
 
+from spyweb.lua import wire
 from spyweb.lua.wire import OVER_TIMEOUT, BranchBegan, BranchEnded, FromWorker, Scalar
 from spyweb.lua.worker.vm import VM
 
@@ -48,6 +49,8 @@ class WorkerRun(Struct, kw_only=True, eq=False):
     slot: int = 0  # of that thread
     branch: int | None = None  # that is stepped, or was last; 0: its own coroutine; None: it has no branches
     overdue: list[int] = []  # branches whose time is up, and which the VM has still to end
+    reads: wire.Reads = field(default_factory=dict)
+    replayed: wire.Reads | None = None  # to be read again, each from its beginning
 
 
 class Task(Struct, eq=False):
@@ -98,6 +101,17 @@ class HostedVm(Struct, eq=False):
 
     def emit(self, level: bytes, text: bytes) -> int:
         return self.send_line(self, level, text)
+
+    def read(self, what: int, ask: Callable[[], wire.Read]) -> wire.Read:
+        run = self.stepped
+        if run is None:
+            return ask()
+        if run.replayed and (earlier := run.replayed.get(what)):
+            return earlier.pop(0)
+        value, reads = ask(), run.reads.setdefault(what, [])
+        if len(reads) < wire.MOST_READS:
+            reads.append(value[: wire.LONGEST_READ] if isinstance(value, bytes) else value)
+        return value
 
     def overdue_branch(self, index: int) -> int:
         overdue = self.stepped.overdue if self.stepped else []

@@ -32,7 +32,7 @@ LAST_WORDS = 1 << 20  # bytes that a VM may take over its limit once its run has
 # What the prelude's `control` does.
 _KILL, _EMPTY, _COLLECT, _TURN, _NEXT = b"kill", b"empty", b"collect", b"turn", b"next"
 # What Lua calls for, besides texts.
-_WHY, _EMIT, _CLOCK, _SEED, _OVER, _BEGAN, _ENDED, _COMPUTE = 0, 1, 2, 3, 4, 5, 6, 7
+_WHY, _EMIT, _CLOCK, _SEED, _OVER, _BEGAN, _ENDED, _COMPUTE, _TIME, _RANDOM = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 _SMALL = 1 << 20  # bytes; less is freed quickly enough with the lock held
 _BUNDLES = {"lasting": ("codec",), "fleeting": ("codec", "server")}  # preludes, with what is sure to be used
 # There is hardly any garbage while the prelude loads, which turns the collector on again.  In a VM for a single run the
@@ -92,6 +92,9 @@ class Callbacks(Protocol):
         """Return a branch whose time is up, the first, second, ...; 0: take the first away.  Returns 0 for none."""
 
     def branch_began(self, branch: int, parent: int, timeout_ms: int) -> None: ...
+
+    def read(self, what: int, ask: Callable[[], wire.Read]) -> wire.Read:
+        """Return what is read of a clock or of chance, by its purpose: of a run that is replayed what it read then."""
 
     def branch_ended(self, branch: int, number: int) -> None:
         """Hear of the end of a branch, and the number of its last op."""
@@ -245,10 +248,8 @@ class VM:
             return self._callbacks.why()
         if what == _EMIT:
             return self._callbacks.emit(*given)
-        if what == _CLOCK:
-            return time.monotonic()
-        if what == _SEED:
-            return int.from_bytes(os.urandom(8), "little", signed=True)
+        if (ask := _READERS.get(what)) is not None:
+            return self._callbacks.read(cast("int", what), ask)
         if what == _OVER:
             return self._callbacks.overdue_branch(*given)
         if what == _BEGAN:
@@ -257,7 +258,14 @@ class VM:
         if what == _ENDED:
             self._callbacks.branch_ended(*given)
             return 0
-        return self._or_nothing(compute(*given) if what == _COMPUTE else self._text(cast("bytes", what).decode()))
+        return self._or_nothing(self._computed(what, given))
+
+    def _computed(self, what: int | bytes, given: Sequence[Passed]) -> bytes | int:
+        if what == _COMPUTE:
+            return compute(*given)
+        if what == _RANDOM:
+            return cast("bytes", self._callbacks.read(_RANDOM, lambda: compute(*given)))
+        return self._text(cast("bytes", what).decode())
 
     def _text(self, name: str) -> bytes:
         """Return one of our Lua files, or a fact for every VM."""
@@ -271,6 +279,13 @@ class VM:
         if runtime is None or runtime.get_memory_used() + size + MARGIN > self._limit + self._stretched:
             return 0
         return value
+
+
+_READERS: Mapping[int | bytes, Callable[[], wire.Read]] = {
+    _CLOCK: time.monotonic,
+    _SEED: lambda: int.from_bytes(os.urandom(8), "little", signed=True),
+    _TIME: lambda: int(time.time()),
+}
 
 
 def _checked(result: object) -> tuple[object, ...]:

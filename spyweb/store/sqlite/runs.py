@@ -21,6 +21,7 @@ from spyweb.settings.units import DAY_MS
 from spyweb.store.model.incidents import SubjectChange
 from spyweb.store.model.runs import Change, End, KnownRequest, NewRun, Recorded, RequestKey, SkippedRange
 from spyweb.store.model.uptime import Excuses
+from spyweb.store.sqlite import recordings
 from spyweb.store.sqlite.batch import TOGETHER, OpKind, Results, each, execute_each
 from spyweb.store.sqlite.connections import (
     Connections,
@@ -370,6 +371,7 @@ def write(
     write_of_jobs(connection, change)
     if change.end:
         clear_after_runs(connection, change.end)
+        recordings.add(connection, [(end.run, end.record) for end in change.end if end.record and end.run in ended])
     samples = [end.sample for end in change.end if end.sample and end.run in ended] if ended else []
     if samples := samples + idle_of(change.cursors):
         note(connection, samples, excuses)

@@ -71,6 +71,7 @@ def rewrite_values(connection: sqlite3.Connection, old: Codec, new: Codec) -> No
     """Rewrite all values in the open transaction."""
     for columns in VALUES:
         rewrite_table(connection, old, new, columns)
+    connection.execute("DELETE FROM recording")  # of runs: not worth rewriting
     connection.execute("DELETE FROM seal")
     if isinstance(new, SealingCodec):
         connection.execute("INSERT INTO seal VALUES (1, ?, ?)", new.write(KNOWN_PLACE, KNOWN_VALUE))

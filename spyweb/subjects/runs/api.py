@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 
 from aiohttp import web
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from spyweb.model import Outcome, Run, RunId, TriggerType
 from spyweb.store.model.runs import RunFilter
@@ -16,6 +17,7 @@ from spyweb.subjects.runs.retries import RetryService
 from spyweb.subjects.runs.service import PastRunsService, RunService
 from spyweb.subjects.runs.starting import HEADERS, REPEATED, REUSED, key_of, payload_of
 from spyweb.subjects.runs.views import RunDetail, run_seen_by
+from spyweb.views.ops import RunOps
 from spyweb.views.runs import LogLine, RunCancelled, RunEnded, RunEvent, RunRetried, TaskView, event_to_json
 from spyweb.web.access.principal import check_may_see, principal_of
 from spyweb.web.answer import BadBody, BadParameter, json_answer, page_answer
@@ -104,6 +106,19 @@ async def show_run(request: web.Request) -> web.Response:
 async def list_tasks(request: web.Request) -> web.Response:
     """List the ended tasks of a run, in the order of their definition."""
     return json_answer(await service_of(request, PastRunsService).tasks(await permitted_run(request)))
+
+
+class OpsQuery(Struct, frozen=True):
+    """The choices for a list of ops."""
+
+    record: bool = False  # also the record itself, for `spyweb replay`
+
+
+@Route("GET", "/api/runs/{run}/ops", right=Right.READ, answer=RunOps, query=OpsQuery, of_job=True)
+async def list_ops(request: web.Request) -> web.Response:
+    """List the recorded ops of a run, in the order of their answers; 404 where it has no record."""
+    found = await service_of(request, PastRunsService).ops(await permitted_run(request))
+    return json_answer(found if query_of(request, OpsQuery).record else replace(found, record=None))
 
 
 @Route("POST", "/api/runs/{run}/cancel", right=Right.RUN, answer=RunCancelled, of_job=True, at_owner="must")

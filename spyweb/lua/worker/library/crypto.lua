@@ -9,18 +9,20 @@ local floor, math_type = raw.math.floor, raw.math.type
 local PIECE = 1 << 20               -- bytes
 local TRUE, FALSE = 1, 2            -- results that are not texts (lua/worker/crypto.py)
 
-local COMPUTE = 7                   -- the purpose of a call to the worker
+local COMPUTE, RANDOM = 7, 9        -- the purposes of calls to the worker
 local crypto = {}
 
-local function compute(...)
-  local result = host(COMPUTE, ...)
+local function result_of(purpose, ...)
+  local result = host(purpose, ...)
   if result == 0 then               -- there is no room for it
     raw.collectgarbage()
-    result = host(COMPUTE, ...)
+    result = host(purpose, ...)
   end
   if result == 0 then raw.error("not enough memory", 0) end
   return result
 end
+
+local function compute(...) return result_of(COMPUTE, ...) end
 
 -- The script has called our caller.
 local function text(position, name, value)
@@ -69,7 +71,7 @@ function crypto.equal(left, right)
   return differing == 0
 end
 
-function crypto.uuid() return compute("uuid") end
+function crypto.uuid() return result_of(RANDOM, "uuid") end
 
 function crypto.random_string(length)
   if type(length) ~= "number" then runtime.bad_argument(1, "crypto.random_string", "number", length) end
@@ -77,7 +79,7 @@ function crypto.random_string(length)
   if length < 0 or length > PIECE then
     raw.error("bad argument #1 to 'crypto.random_string' (a length from 0 to 1048576 expected)", 2)
   end
-  return compute("random_string", length)
+  return result_of(RANDOM, "random_string", length)
 end
 
 return { crypto = crypto }

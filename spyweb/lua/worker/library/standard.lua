@@ -5,11 +5,13 @@
 -- The chunk returns a table that makes each function when it is first read.
 
 local runtime = ...
-local raw, use = runtime.raw, runtime.use
+local raw, use, host = runtime.raw, runtime.use, runtime.internals.host
 local getmetatable, math_type, next, pcall = raw.getmetatable, raw.math.type, raw.next, raw.pcall
 local rawequal, select, setmetatable = raw.rawequal, raw.select, raw.setmetatable
 local format, gmatch, raw_date, unpack = raw.string.format, raw.string.gmatch, raw.os.date, raw.table.unpack
 local ceil, floor, tointeger, type = raw.math.ceil, raw.math.floor, raw.math.tointeger, raw.type
+
+local TIME = 8                      -- the purpose of a call to the worker
 
 -- Returns the results of a C function that we wrap, or raises its error, with its name and the script's line.
 local function outcome(name, ok, value, ...)
@@ -48,7 +50,13 @@ local function format_values(layout, ...)
   return outcome("format", pcall(format, layout, ...))
 end
 
+local function time(when)
+  if when == nil then return host(TIME) end
+  return outcome("time", pcall(raw.os.time, when))
+end
+
 local function date(layout, time)
+  if time == nil then time = host(TIME) end
   if math_type(time) == "float" then time = floor(time) end
   return outcome("date", pcall(raw_date, layout, time))
 end
@@ -102,15 +110,23 @@ local function new_string()
 end
 
 -- Lua seeds by the clock and by the address of the state: workers of one zygote would begin with the same numbers.
+-- Each run begins with a seed of its own, unless the script has chosen one.
 local function new_math()
-  raw.math.randomseed(runtime.seed())
-  return new_table("math")
+  local target, now = new_table("math"), runtime.internals.now
+  function now.seed() raw.math.randomseed(runtime.seed()) end
+  now.seed()
+  function target.randomseed(...)
+    if select("#", ...) == 0 then return raw.math.randomseed(runtime.seed()) end
+    now.seed = nil
+    return outcome("randomseed", pcall(raw.math.randomseed, ...))
+  end
+  return target
 end
 
 local make = {
   string = new_string,
   math = new_math,
-  os = function() return { time = raw.os.time, difftime = raw.os.difftime, clock = runtime.clock, date = date } end,
+  os = function() return { time = time, difftime = raw.os.difftime, clock = runtime.clock, date = date } end,
   unpack = function() return raw.table.unpack end,
   loadstring = function() return runtime.load end,
 }

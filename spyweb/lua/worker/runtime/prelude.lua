@@ -45,7 +45,7 @@ local settled = 0                   -- KB in use after the last full collection
 -- The step in progress: `run`, the run being stepped; `killed`, why it must end (wire.Why); `depth`, of the protected calls
 -- and coroutines along the chain now running; `starved`, the wrapped coroutine in which a memory error began;
 -- `last_ended` anchors the coroutine that ended last: a limit may be arming it at this moment.  And `virtual`, by how many
--- seconds the time of a test is ahead, where it is virtual; `whole`, while no kill may interrupt.
+-- seconds the time of a test is ahead, where it is virtual; `whole`, while no kill may interrupt; `seed`, which begins random numbers anew.
 local now = { depth = 0, starved = false }
 local waiting = setmetatable({}, { __mode = "k" })  -- coroutines that wait for an op, and the runs' own: not the script's to resume
 

@@ -105,6 +105,7 @@ end
 
 local function set_out(run, ctx, may_retry, values)
   if values or runtime.given then runtime.use("given").begin(values) end
+  if now.seed then now.seed() end
   ctx.shared = {}
   run.ctx, run.may_retry, run.may_skip = ctx, may_retry, true
 end
