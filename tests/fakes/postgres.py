@@ -6,6 +6,7 @@ Where PostgreSQL is not installed, who asks is skipped; with SPYWEB_TEST_POSTGRE
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import itertools
 import os
@@ -248,8 +249,9 @@ def empty_schema() -> Iterator[PostgresPlace]:
     url = run_url()
     schema = emptied.pop() if emptied else f"e{os.getpid()}_{next(numbers)}"
     yield PostgresPlace(url, schema)
-    with connected(url, schema, OF_TESTS) as connection:
-        connection.execute(EMPTY)
+    connection = cleaner()
+    connection.execute(f'SET search_path="{schema}"')
+    connection.execute(EMPTY)
     emptied.append(schema)
 
 
@@ -261,6 +263,15 @@ def fresh_schema() -> Iterator[PostgresPlace]:
     yield PostgresPlace(url, schema)
     with connected(url, schema, OF_TESTS) as connection:
         connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
+
+
+@cache
+def cleaner() -> psycopg.Connection:
+    """Return the session that empties schemas: a new one would read the catalog anew each time."""
+    options = f"-c client_min_messages=warning -c lock_timeout={OF_TESTS}"
+    connection = psycopg.connect(run_url(), autocommit=True, options=options)
+    atexit.register(connection.close)
+    return connection
 
 
 @cache
