@@ -80,7 +80,7 @@ def use_profile(*, is_deep: bool) -> None:
     """Have hypothesis try few examples, the same each time; at length many, and others each time. No time counts."""
     timeless = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
     hypothesis.settings.register_profile("deep", timeless, max_examples=200)
-    hypothesis.settings.register_profile("quick", timeless, max_examples=25, stateful_step_count=20, derandomize=True)
+    hypothesis.settings.register_profile("quick", timeless, max_examples=15, stateful_step_count=20, derandomize=True)
     hypothesis.settings.load_profile("deep" if is_deep else "quick")
 
 

@@ -101,15 +101,18 @@ def find_expressions() -> Iterator[tuple[str, re.Pattern[Any]]]:
                 yield f"{module.__name__.removeprefix('spyweb.')}, {written!r}", re.compile(written)
 
 
-def asked_in_functions(module: ModuleType, tree: ast.Module) -> Iterator[str | bytes | None]:
-    """What calls of `re` inside functions are given, where it can be read off."""
+@cache
+def asked_in_functions(module: ModuleType, tree: ast.Module) -> Sequence[str | bytes | None]:
+    """Return what calls of `re` inside functions are given, where it can be read off."""
+    asked: list[str | bytes | None] = []
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     for call in [node for function in functions for node in ast.walk(function) if isinstance(node, ast.Call)]:
         where = call.func.value if isinstance(call.func, ast.Attribute) else None
         if isinstance(where, ast.Name) and where.id == "re" and ast.unparse(call.func) != "re.escape":
             given = call.args[0]
             written = given.value if isinstance(given, ast.Constant) else getattr(module, ast.unparse(given), None)
-            yield written if isinstance(written, str | bytes) else None
+            asked.append(written if isinstance(written, str | bytes) else None)
+    return asked
 
 
 def patterns_in(value: object) -> Sequence[re.Pattern[Any]]:

@@ -78,7 +78,7 @@ def test_an_unsigned_integer_that_lua_cannot_hold_becomes_the_nearest_float(vm: 
     assert vm.run("return math.type(...), ...", number) == [b"float", float(number)]
 
 
-@given(st.text(max_size=70_000))
+@given(st.text(max_size=300))
 def test_texts_of_the_daemon_arrive_as_their_utf8(vm: LuaLibrary, text: str) -> None:
     encodable = text.encode("utf-8", "replace").decode()
     assert vm.run("return ...", encodable) == [encodable.encode()]

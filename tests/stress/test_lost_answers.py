@@ -123,7 +123,7 @@ async def test_no_write_is_lost_or_done_twice_however_connections_break(
     async with AsyncExitStack() as stack:
         proxies = [await stack.enter_async_context(a_proxy(own_postgres.url)) for _ in range(NODES)]
         stores = await stack.enter_async_context(nodes(proxies))
-        end = loop.time() + (minutes * 60 if torture else 6)
+        end = loop.time() + (minutes * 60 if torture else 3)
         work = Work(end + 1)
         async with asyncio.TaskGroup() as tasks:
             for number, store in enumerate(stores):
@@ -136,6 +136,6 @@ async def test_no_write_is_lost_or_done_twice_however_connections_break(
         values = connection.execute("SELECT key, convert_from(value, 'UTF8')::bigint FROM spyweb.entry").fetchall()
         runs = connection.execute("SELECT convert_to(job, 'UTF8'), count(*) FROM spyweb.run GROUP BY job").fetchall()
         cursors = connection.execute("SELECT convert_to(job, 'UTF8'), due_ms FROM spyweb.cursor").fetchall()
-    assert work.done.total() > 1000, "the test proves nothing"
+    assert work.done.total() > 500, "the test proves nothing"
     assert dict(runs) == dict(cursors), "a due time without a run"
     assert work.wrong(Counter({bytes(key): count for key, count in [*values, *runs]})) == []

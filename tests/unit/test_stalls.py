@@ -195,7 +195,7 @@ new_loop().run_until_complete(hold(recorder, float(sys.argv[1])))
 @pytest.mark.slow
 @pytest.mark.timeout(90)
 def test_the_place_where_the_loop_is_held_is_noted_without_danger_to_the_process(torture: bool) -> None:
-    seconds = "20" if torture else "1"
+    seconds = "20" if torture else "0.3"
     ran = subprocess.run([sys.executable, "-c", HELD, seconds], capture_output=True, text=True, timeout=80)
     assert (ran.returncode, ran.stderr) == (0, "")
     innermost, caller, *_ = ran.stdout.splitlines()
