@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import asdict, replace
+
 from spyweb.model import JobId
-from spyweb.store.model.messages import Channel, NewMessage, Target
+from spyweb.store.model.messages import Channel, NewMessage, QueuedMessage, Target
 from spyweb.store.model.records import NewRecord, Record
 from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import PRICES
+from tests.fakes.clock import START_MS
 
 HOOK = Target(Channel.WEBHOOK, "http://hooks.example/a")
 OTHER_HOOK = Target(Channel.WEBHOOK, "http://hooks.example/b")
@@ -22,6 +25,12 @@ def item(title: str, *, matches: Sequence[str] = (), url: str = "https://shop.ex
 
 def message(payload: str = "{}", target: Target = HOOK, job: JobId = PRICES) -> NewMessage:
     return NewMessage(job=job, target=target, payload=payload.encode(), headers=(("Authorization", "Bearer x"),))
+
+
+def kept(new: NewMessage, **changes: object) -> QueuedMessage:
+    """Make what the outbox has of a message."""
+    found = QueuedMessage(**asdict(new), id=1, delivery="d1", created_ms=START_MS, next_ms=START_MS)
+    return replace(found, **changes)
 
 
 def titles(records: Sequence[Record]) -> list[str]:

@@ -16,6 +16,7 @@ from spyweb.outbox.send import MessageTransport, webhook_message
 from spyweb.settings.sections import HttpSettings
 from spyweb.store.model.messages import QueuedMessage
 from tests.fakes.alerts import make_transport
+from tests.fakes.findings import kept
 from tests.fakes.hook import open_hook
 from tests.fakes.web_server import WebServer, open_raw_server
 
@@ -29,16 +30,7 @@ async def channels() -> AsyncIterator[MessageTransport]:
 
 def message_to(url: str, body: bytes = b'{"a":"\xc3\xa4"}') -> QueuedMessage:
     new = webhook_message(JobId("prices"), Webhook(url=url, headers=(("Authorization", "Bearer x"),)), body)
-    return QueuedMessage(
-        job=new.job,
-        target=new.target,
-        payload=new.payload,
-        headers=new.headers,
-        id=1,
-        delivery="d1",
-        created_ms=0,
-        next_ms=0,
-    )
+    return kept(new)
 
 
 async def test_a_body_arrives_byte_for_byte_with_its_headers(channels: MessageTransport) -> None:

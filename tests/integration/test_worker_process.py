@@ -40,14 +40,6 @@ def test_a_script_can_spoil_only_its_own_vm(worker: WorkerDriver, poison: str) -
     assert worker.evaluate("('x'):rep(2), pcall(error, 'e')", run=2, vm=2) == [b"xx", False, b"e"]
 
 
-def test_what_is_dangerous_is_absent(worker: WorkerDriver) -> None:
-    names = ["io", "package", "debug", "python", "dofile", "loadfile", "newproxy", "warn"]
-
-    assert worker.evaluate(", ".join([*names, "os.exit, os.execute, os.getenv, string.dump"])) == [None] * (
-        len(names) + 4
-    )
-
-
 @pytest.mark.parametrize(
     ("expressions", "values"),
     [

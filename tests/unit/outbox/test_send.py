@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from spyweb.errors import FetchError
 from spyweb.logs.output import stamp
@@ -31,26 +30,12 @@ from spyweb.runs.records import PingFacts
 from spyweb.store.model.messages import Channel, NewMessage, QueuedMessage, Target
 from tests.fakes.alerts import make_transport
 from tests.fakes.clock import START_MS, FakeClock
-from tests.fakes.findings import HOOK, message
+from tests.fakes.findings import HOOK, kept, message
 from tests.fakes.harness import make_spec
 from tests.fakes.monitor import make_monitor
 from tests.fakes.ops import PRICES, FakeHttp, make_response
 
 SIGNED = make_monitor(webhook=Webhook(url=HOOK.address, secret="env:HOOK_SECRET")).spec
-
-
-def kept(new: NewMessage, **changes: object) -> QueuedMessage:
-    found = QueuedMessage(
-        job=new.job,
-        target=new.target,
-        payload=new.payload,
-        headers=new.headers,
-        id=1,
-        delivery="d1",
-        created_ms=START_MS,
-        next_ms=START_MS,
-    )
-    return replace(found, **changes)
 
 
 def channels(http: FakeHttp | None = None) -> MessageTransport:
