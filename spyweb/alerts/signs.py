@@ -47,6 +47,7 @@ OF_A_PART: Final[Mapping[str, str]] = {
     "disk": "stuck",
     "workers": "missing",
     "nodes": UNSERVED,
+    "backup": "unmade",
 }
 
 

@@ -148,7 +148,9 @@ def _one_line(text: str) -> str:
 
 
 def describe(settings: Settings, *, user_unit: bool, name: str) -> Unit:
-    data = (settings.daemon.data_dir, *((settings.store.path.parent,) if settings.store.is_file else ()))
+    data = [settings.daemon.data_dir, *([settings.store.path.parent] if settings.store.is_file else [])]
+    if settings.backup.cron:
+        data.append(settings.root / settings.backup.dir)
     of_jobs = [table.table("permissions").values.get("exec") for table in settings.jobs.values()]
     root, command = settings.root, Path(sys.executable).with_name("spyweb")  # where there is none, the module
     return Unit(

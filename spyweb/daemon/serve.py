@@ -20,6 +20,7 @@ from msgspec import Struct
 from spyweb import __version__, descriptors
 from spyweb.clock import Clock, RealClock
 from spyweb.cluster.node import ClusterNode
+from spyweb.daemon.backups import keep_backups
 from spyweb.daemon.build import Daemon, build_daemon
 from spyweb.daemon.chores import Chore, list_chores, repeat, status_line
 from spyweb.daemon.runtime import owned_tasks
@@ -223,6 +224,7 @@ def start_background(daemon: Daemon, tasks: TaskGroup, chores: Sequence[Chore]) 
         tasks.create_task(watcher.watch(), name="watch files"),
         tasks.create_task(daemon.reloader.keep_up(), name="reload"),
         tasks.create_task(daemon.scheduler.watch_the_clock(), name="watch the clock"),
+        tasks.create_task(keep_backups(daemon), name="make backups"),
         tasks.create_task(daemon.triggers.deliver(), name="hand out changes"),
         tasks.create_task(daemon.alerts.keep_up(), name="plan notifications"),
         tasks.create_task(daemon.channel_checker.keep_up(), name="check notification channels"),

@@ -42,12 +42,14 @@ WORDS = {
     "stuck": "does not answer",
     "missing": "has no worker",
     "unserved": "has no node",
+    "unmade": "could not be made",
 }
 PARTS = {
     "scheduler": "spyweb's scheduler",
     "store": "spyweb's store",
     "disk": "spyweb's disk",
     "workers": "spyweb's worker pool",
+    "backup": "spyweb's backup",
 }
 
 

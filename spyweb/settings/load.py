@@ -53,7 +53,7 @@ SECTIONS = (*(each.name for each in fields(Settings) if each.name != "root"), "c
 _PLAIN: dict[str, Any] = {
     each.name: each.default_factory
     for each in fields(Settings)
-    if each.name in ("state", "runs", "records", "metrics", "telemetry", "http", "exec", "security")
+    if each.name in ("state", "runs", "records", "backup", "metrics", "telemetry", "http", "exec", "security")
 }
 LISTS = ("maintenance",)  # sections that there may be several of, [[…]]
 

@@ -234,6 +234,13 @@ class RecordsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackupSettings:
+    cron: str = setting("", _FILE, "When the daemon makes a backup, as a cron expression; empty: never by itself.")
+    keep: int = setting(7, whole(1, 100_000), "The number of its backups that are kept.")
+    dir: str = setting("backups", one_line, "Their folder; it is made if it is missing.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings:
     per_job: bool = setting(True, boolean, "Whether /metrics has figures of each job (at most 1,000), or only totals.")
 
@@ -315,6 +322,7 @@ class Settings:
     state: StateSettings = field(default_factory=StateSettings)
     runs: RunsSettings = field(default_factory=RunsSettings)
     records: RecordsSettings = field(default_factory=RecordsSettings)
+    backup: BackupSettings = field(default_factory=BackupSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     http: HttpSettings = field(default_factory=HttpSettings)

@@ -67,13 +67,13 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
 
 def databases_of(settings: Settings) -> Mapping[str, Path]:
-    """Return the databases of a project by their names in a backup.  Raises Refused where the store is no file."""
+    """Return the databases of a project by their names in a backup.  Raises StoreError where the store is no file."""
     store, user_db = settings.store, settings.daemon.data_dir / USER_DB
     if store.is_postgres:
         others = f"{user_db}, the file of the key and the project's folder belong to a backup too"
-        raise Refused(f"the store is a PostgreSQL: use its pg_dump and pg_restore; {others}")
+        raise StoreError(f"the store is a PostgreSQL: use its pg_dump and pg_restore; {others}")
     if store.is_memory:
-        raise Refused("the store is in memory, which has no file")
+        raise StoreError("the store is in memory, which has no file")
     return {DATABASE: store.path, USER_DB: user_db}
 
 

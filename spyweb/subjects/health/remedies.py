@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+BACKUP = "backup"
 # That keep jobs from running.
 SCHEDULER, STORE, CLAIMS, POSTGRES, DISK, WORKERS = "scheduler", "store", "claims", "postgres", "disk", "workers"
 
@@ -19,6 +20,7 @@ REMEDIES: Mapping[str, str] = {
     "server": "Fix server/init.lua; the previous version still runs.",
     "outbox": "Send them again once the receiver works, or wait until they are removed.",
     "channels": "`spyweb alerts channels` says what is wrong; `spyweb alerts test NAME` sends a message.",
+    BACKUP: "`spyweb health` says why; `spyweb backup FILE` makes one at any time.",
     "heartbeat": "Check the address in [heartbeat] url, and whether this machine reaches it.",
     "connections": "Clients open more connections than the server takes: close some, or raise the limit.",
     "descriptors": "Raise LimitNOFILE of the service, or `ulimit -n`, and restart.",

@@ -17,7 +17,7 @@ from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.settings.units import MINUTE_MS, format_duration
 from spyweb.stalls import LoopStats
 from spyweb.store.model.entries import StoreStats
-from spyweb.subjects.health.remedies import CLAIMS, DISK, POSTGRES, REMEDIES, SCHEDULER, STORE, WORKERS
+from spyweb.subjects.health.remedies import BACKUP, CLAIMS, DISK, POSTGRES, REMEDIES, SCHEDULER, STORE, WORKERS
 from spyweb.views.jobs import JobState
 from spyweb.views.runs import copied
 from spyweb.words import counted
@@ -157,10 +157,12 @@ def find_all_problems(vitals: Vitals) -> list[HealthProblem]:
 
 
 def find_parts(vitals: Vitals) -> dict[str, HealthProblem]:
-    """Return the parts of the daemon with a problem that keeps jobs from running, each with its first problem."""
+    """Return the parts of the daemon with a problem that opens an incident, each with its first problem."""
     found = find_all_problems(vitals)
     if _lack_workers(vitals):
         found.append(NO_WORKERS)
+    if _lacks_backup(vitals):
+        found.append(NO_BACKUP)
     return {PART_OF.get(each.code, each.code): each for each in reversed(found)}  # the first of several
 
 
@@ -177,11 +179,16 @@ def _problems(scheduler_lag_ms: int, store: StoreStats) -> Iterator[HealthProble
         yield problem(DISK, text, timeless="a write waits for the disk", lasting_ms=round(store.stalled_s * 1000))
 
 
+NO_BACKUP = problem(BACKUP, "the last backup that was due could not be made: `spyweb health` says why")
 NO_WORKERS = problem(WORKERS, "no worker is up, so no script runs: the log says why")
 
 
 def _lack_workers(vitals: Vitals) -> bool:
     return not any(worker.pid for worker in vitals.pool.workers)
+
+
+def _lacks_backup(vitals: Vitals) -> bool:
+    return any(chore.name == BACKUP and chore.error for chore in vitals.chores)
 
 
 def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) -> list[HealthProblem]:
@@ -208,6 +215,7 @@ def find_warnings(vitals: Vitals, short_monitors: int = 0, drifting: int = 0) ->
     note(is_lost, "heartbeat", "the heartbeat does not arrive: `spyweb health` says why")
 
     note(_lack_workers(vitals), NO_WORKERS.code, NO_WORKERS.text)
+    note(_lacks_backup(vitals), NO_BACKUP.code, NO_BACKUP.text)
     note(vitals.refused_connections, "connections", vitals.refused_connections)
     text = f"only {vitals.descriptors_left} file descriptors are left: raise LimitNOFILE, or `ulimit -n`"
     note(vitals.descriptors_left < SCARCE_DESCRIPTORS, "descriptors", text)

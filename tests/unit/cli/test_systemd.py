@@ -223,10 +223,11 @@ def test_a_name_that_is_none_is_refused(project: Path, name: str) -> None:
 
 
 def test_data_outside_the_project_is_writable_too(project: Path, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    (project / "config.toml").write_text(f'[daemon]\ndata_dir = "{elsewhere}"\nshutdown_grace = "90s"\n')
+    elsewhere, backups = tmp_path / "elsewhere", tmp_path / "backups"
+    backup = f'[backup]\ncron = "@daily"\ndir = "{backups}"\n'
+    (project / "config.toml").write_text(f'[daemon]\ndata_dir = "{elsewhere}"\nshutdown_grace = "90s"\n{backup}')
     unit = describe(load_settings(project, environ={}, flags={}), user_unit=False, name="spyweb")
-    assert unit.writable == (project, elsewhere)
+    assert unit.writable == (project, backups, elsewhere)
     assert unit.grace_s == 90
 
 

@@ -176,7 +176,7 @@ def test_a_store_that_is_no_file_says_what_to_use(tmp_path: Path, file: Path, ur
     settings = load_settings(tmp_path, environ={"SPYWEB_STORE_URL": url}, flags={})
 
     expected = r"pg_dump and pg_restore; .*/user\.db, the file of the key" if "post" in url else "in memory"
-    with pytest.raises(Refused, match=expected):
+    with pytest.raises(StoreError, match=expected):
         back_up(settings, file)
 
 
