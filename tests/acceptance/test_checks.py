@@ -42,9 +42,9 @@ def failures(case: Case) -> range:
     return outage(case) if case.says else range(0)
 
 
-def in_maintenance(case: Case) -> range:
+def in_maintenance(case: Case) -> set[int]:
     """Return the runs in a maintenance window, whose results hold as long as it lasts."""
-    return range(3, RUNS, 4) if case.kind == "command" else range(0)
+    return {*range(3, RUNS, 4)} if case.kind == "command" else set()
 
 
 class Life(NamedTuple):
@@ -52,16 +52,14 @@ class Life(NamedTuple):
 
     root: Path
     begins_ms: int  # of the first run
-    runs: Mapping[str, Sequence[Run]]
-    uptimes: Mapping[str, UptimeSpan]
-    incidents: Mapping[str, Sequence[Incident]]
+    lived: Mapping[str, tuple[Sequence[Run], UptimeSpan, Sequence[Incident]]]  # by check
     pages: Mapping[str, bytes]  # by address
     exported: Mapping[str, bytes]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
-    root, names = tmp_path_factory.mktemp("checks"), [case.name for case in CASES]
+    root = tmp_path_factory.mktemp("checks")
     begins_ms = time.time_ns() // 1_000_000 // DAY_MS * DAY_MS  # certificates are of today
     restart_ms, end_ms = (begins_ms + stop * PERIOD_MS - 1 for stop in (IN_OUTAGES + 1, RUNS))
     async with open_checked(root, *CASES) as servers:
@@ -79,12 +77,12 @@ async def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
             pages = await shown(weeks, exported)
         async with open_weeks(root, restart_ms) as weeks:
             await weeks.pass_until(end_ms, before)
-            store = weeks.daemon.runtime.store
-            uptimes = await store.uptime.read([JobId(name) for name in names], end_ms)
-            spans = {name: uptimes[JobId(name)].spans["30d"] for name in names}
-            runs = {name: await weeks.runs(name) for name in names}
-            incidents = {name: await store.incidents.list(subjects=[f"job:{name}"]) for name in names}
-    return Life(root, begins_ms, runs, spans, incidents, pages, exported)
+            store, lived = weeks.daemon.runtime.store, {}
+            uptimes = await store.uptime.read([JobId(case.name) for case in CASES], end_ms)
+            for name, uptime in uptimes.items():
+                incidents = await store.incidents.list(subjects=[f"job:{name}"])
+                lived[str(name)] = (await weeks.runs(name), uptime.spans["30d"], incidents)
+    return Life(root, begins_ms, lived, pages, exported)
 
 
 async def shown(weeks: Weeks, files: Iterable[str]) -> dict[str, bytes]:
@@ -101,20 +99,16 @@ async def shown(weeks: Weeks, files: Iterable[str]) -> dict[str, bytes]:
 
 
 def test_each_fails_while_its_server_does_says_why_and_counts_as_down_for_so_long(life: Life) -> None:
-    wrong = list[tuple[str, str]]()
     for case in CASES:
-        runs, failed = life.runs[case.name], failures(case)
+        (runs, span, incidents), failed, excused = life.lived[case.name], failures(case), in_maintenance(case)
         assert len(runs) == RUNS
         assert [n for n, run in enumerate(runs) if run.outcome is not Outcome.SUCCESS] == [*failed], case
-        wrong += [(case.name, runs[n].reason) for n in failed if case.says not in runs[n].reason]
-        span, excused = life.uptimes[case.name], set(in_maintenance(case))
+        assert [runs[n].reason for n in failed if case.says not in runs[n].reason] == [], case
         down_ms, excused_ms = len({*failed} - excused) * PERIOD_MS, len(excused) * PERIOD_MS
         assert abs(span.excused_ms - excused_ms) <= 1, case  # the last one is not over
         assert (span.down_ms, span.up_ms + span.excused_ms) == (down_ms, RUNS * PERIOD_MS - down_ms - 1), case
-        spans = [(each.opened_ms, each.closed_ms) for each in life.incidents[case.name]]
-        begins_ms = life.begins_ms
-        assert spans == [(begins_ms + at * PERIOD_MS, begins_ms + failed.stop * PERIOD_MS) for at in failed[:1]]
-    assert wrong == []
+        spans = [(each.opened_ms - life.begins_ms, (each.closed_ms or 0) - life.begins_ms) for each in incidents]
+        assert spans == [(at * PERIOD_MS, failed.stop * PERIOD_MS) for at in failed[:1]]
 
 
 @pytest.mark.skipif(not can_be_apart(), reason=NO_NAMESPACE)
@@ -149,7 +143,7 @@ def test_the_status_page_tells_anybody_how_each_is_and_nothing_else_and_its_expo
     assert jobs.keys() == {case.name for case in CASES}
     for case in CASES:
         job, failed = jobs[case.name], failures(case)
-        known = {*range(IN_OUTAGES + 1)} - {*in_maintenance(case)}
+        known = {*range(IN_OUTAGES + 1)} - in_maintenance(case)
         assert (job["state"] == "down") is (IN_OUTAGES in failed)
         assert job["uptime"]["30d"] == pytest.approx(1 - len(known & {*failed}) / len(known), abs=2e-5)
     assert len(told["incidents"]) == sum(len(failures(case)) > 0 and failures(case)[0] <= IN_OUTAGES for case in CASES)

@@ -153,12 +153,3 @@ async def test_a_server_that_says_nothing_is_given_up() -> None:
         found, message = await probe("silent.example", port, timeout_ms=200)
     assert found is None
     assert message == f"TLS with silent.example:{port} failed: no answer in time"
-
-
-async def test_with_deny_private_nothing_inside_is_probed(tmp_path: Path) -> None:
-    now = datetime.now(UTC)
-    async with served(context(tmp_path, now, now + timedelta(days=1))) as port:
-        for host in ("127.0.0.1", "::1", "rebound.example", "localhost", "127.1", "[::ffff:127.0.0.1]"):
-            found, message = await probe(host, port, deny_private=True)
-            assert found is None
-            assert "is a private address, and [http] deny_private is set" in str(message)
