@@ -1,33 +1,44 @@
-"""Take the pictures of the dashboard that the README shows: `make screenshots`.
+"""Take the pictures that the docs show of the dashboard and the status page: `make screenshots`.
 
-A project with a believable mixture of jobs is made and served, with a day of runs put on record before.
+A project with a believable mixture of jobs is made and served, with a day of runs put on record before; of checks, 90
+days.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import random
 import re
 import shutil
+import ssl
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, ViewportSize, async_playwright
 
 from spyweb.clock import RealClock
 from spyweb.incidents.policy import AlertPolicy
-from spyweb.incidents.truth import Failed
+from spyweb.incidents.truth import Failed, Succeeded
 from spyweb.model import Durability, JobId, Outcome, RunId, RunState, Trigger
+from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
 from spyweb.store.model.incidents import SubjectEvent
 from spyweb.store.model.runs import Change, End, NewRun
-from spyweb.store.sqlite.store import open_store
+from spyweb.store.model.uptime import Sample
+from spyweb.store.sqlite.store import Store, open_store
+from tests.fakes.certificates import self_signed
 from tests.fakes.project import Project, eventually
 
 IMAGES = Path(__file__).parent
-SIZE = {"width": 1280, "height": 800}
+SIZE: ViewportSize = {"width": 1280, "height": 800}
 QUALITY = 0.82
 LARGEST = 60 * 1024  # bytes of one picture
 WRONG = "jobs/invoice_sync.lua:13: billing: page 1: status 503, try again later"
@@ -97,6 +108,39 @@ JOBS = {
     "deploy": ('every = "never"', DEPLOY, 0, 0, "", 0),
 }
 
+CONFIG = """
+[channels.phone]
+webhook = "http://127.0.0.1:9/"
+
+[status_page]
+title = "Example status"
+public = true
+groups = [
+  { name = "Shop", jobs = ["web_shop", "public_api", "mail"] },
+  { name = "Behind the scenes", jobs = ["certificate"] },
+]
+"""
+DOWN = "status == 200 does not hold: status is 503"
+# settings, the latency (ms), other figures, and when it was down: days ago, and minutes
+CHECKS: dict[str, tuple[str, float, dict[str, object], list[tuple[float, int]]]] = {
+    "web_shop": (
+        'check = "http"\nname = "Web shop"\nurl = "{http}/shop"\nexpect = ["status == 200", "latency < 800"]',
+        84, {"status": 200, "size": 48_212, "redirects": 0, "ip": "192.0.2.10"}, [(61.2, 40), (9.4, 95)],
+    ),
+    "public_api": (
+        'check = "http"\nname = "Public API"\nurl = "{http}/api"\nexpect = ["status == 200"]',
+        31, {"status": 200, "size": 512, "redirects": 0, "ip": "192.0.2.11"}, [(33.7, 300), (0.02, 60)],
+    ),
+    "mail": (
+        'check = "tcp"\nname = "Mail"\nhost = "127.0.0.1"\nport = {port}\nconfirm = 2',
+        6, {"connected": True}, [(48.1, 1_900)],
+    ),
+    "certificate": (
+        'check = "tls"\nname = "Certificate"\nhost = "127.0.0.1"\nport = {tls}\nexpect = ["days > 3"]',
+        22, {"days": 11, "chain_ok": True}, [],
+    ),
+}  # fmt: skip
+
 
 def make_project(root: Path) -> Project:
     project = Project(root)
@@ -107,8 +151,71 @@ def make_project(root: Path) -> Project:
     return project
 
 
+class Answer(BaseHTTPRequestHandler):
+    """The servers that the checks ask: of the API only errors."""
+
+    def do_GET(self) -> None:
+        self.send_response(503 if self.path == "/api" else 200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def checked_servers(folder: Path) -> Iterator[dict[str, object]]:
+    """Serve what the checks ask, and yield where."""
+    plain, secure = (ThreadingHTTPServer(("127.0.0.1", 0), Answer) for _ in range(2))
+    now, pem = datetime.now(UTC), folder / "certificate.pem"
+    pem.write_bytes(self_signed("example.org", now - timedelta(days=79), now + timedelta(days=11, hours=5)))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    secure.socket = context.wrap_socket(secure.socket, server_side=True, do_handshake_on_connect=False)
+    for server in (plain, secure):
+        Thread(target=server.serve_forever, daemon=True).start()
+    yield {"http": f"http://127.0.0.1:{plain.server_port}", "port": plain.server_port, "tls": secure.server_port}
+    for server in (plain, secure):
+        server.shutdown()
+
+
+async def record_checks(store: Store) -> None:
+    """Put 90 days of checks on record: the last one as they run, those before more seldom."""
+    now_ms = RealClock().now_ms()
+    for name, (_, usual_ms, figures, outages) in CHECKS.items():
+        chance, policy, was_down = random.Random(name), AlertPolicy(after_failures=1), False
+        moments = [*range(now_ms - 90 * DAY_MS, now_ms - DAY_MS, 20 * MINUTE_MS)]
+        for at_ms in [*moments, *range(now_ms - DAY_MS, now_ms, 3 * MINUTE_MS)]:
+            ago = [(now_ms - at_ms) - days * DAY_MS for days, _ in outages]
+            is_down = any(-minutes * MINUTE_MS < each <= 0 for each, (_, minutes) in zip(ago, outages, strict=True))
+            if moments[-1] > at_ms and at_ms % HOUR_MS > 20 * MINUTE_MS and not is_down and not was_down:
+                continue
+            latency_ms = round(usual_ms * chance.lognormvariate(0, 0.22), 1)
+            trigger = Trigger(type="schedule")
+            new = NewRun(job=JobId(name), state=RunState.RUNNING, trigger=trigger, due_ms=at_ms, started_ms=at_ms)
+            (run,) = await store.runs.record(Change(new=[new]))
+            event = Failed(DOWN) if is_down else Succeeded() if was_down else None
+            end = End(
+                run=RunId(run or 0),
+                ended_ms=at_ms + int(latency_ms) + 3,
+                outcome=Outcome.FAILED if is_down else Outcome.SUCCESS,
+                reason=DOWN if is_down else "",
+                result="" if is_down else json.dumps({**figures, "latency": latency_ms}),
+                alert=SubjectEvent(subject=f"job:{name}", event=event, policy=policy, at_ms=at_ms) if event else None,
+                sample=Sample(
+                    job=JobId(name),
+                    at_ms=at_ms,
+                    up=not is_down,
+                    stale_ms=at_ms + 3 * HOUR_MS,
+                    latency_ms=None if is_down else latency_ms,
+                ),
+            )
+            await store.runs.record(Change(end=[end]))
+            was_down = is_down
+
+
 async def record_past(root: Path) -> None:
     """Put a day of runs on record, as a daemon would have."""
+    (root / "data").mkdir()
     store = await open_store(root / "data/spyweb.db", clock=RealClock(), durability=Durability.NORMAL)
     for name, (_, _, minutes, took_ms, says, failures) in JOBS.items():
         chance, count = random.Random(name), max(12, 24 * 60 // minutes) if minutes else 0
@@ -133,8 +240,12 @@ async def record_past(root: Path) -> None:
                 reason=reason,
                 result="" if reason else says,
                 alert=failed if reason == WRONG else None,
+                sample=Sample(
+                    job=JobId(name), at_ms=ended_ms, up=not reason, stale_ms=ended_ms + 2 * minutes * MINUTE_MS
+                ),
             )
             await store.runs.record(Change(end=[end]))
+    await record_checks(store)
     await store.close()
 
 
@@ -163,17 +274,18 @@ async def take(browser: Browser, page: Page, name: str) -> None:
     sys.stdout.write(f"docs/images/{name}.webp  {len(content):,} bytes\n")
 
 
-async def take_all(origin: str, project: Project, path: str) -> None:
+async def take_all(content: str, dashboard: str, project: Project, path: str) -> None:
     deployed = project.runs("deploy")[0].id
     pages = {"overview": "/", "job": "/jobs/invoice_sync", "run": f"/runs/{deployed}", "when": "/when"}
+    addresses = {name: dashboard + address for name, address in {**pages, "check": "/jobs/web_shop"}.items()}
     IMAGES.mkdir(exist_ok=True)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path)
         for scheme in ("light", "dark"):
-            context = await browser.new_context(viewport=SIZE, color_scheme=scheme)  # type: ignore[arg-type]
+            context = await browser.new_context(viewport=SIZE, color_scheme=scheme)
             page = await context.new_page()
-            for name, address in pages.items():
-                await page.goto(origin + address)
+            for name, address in {**addresses, "status": f"{content}/status/"}.items():
+                await page.goto(address)
                 await page.locator("h1").wait_for()
                 await page.wait_for_timeout(300)  # until times are shown in the browser's zone
                 await take(browser, page, f"{name}-{scheme}")
@@ -189,20 +301,30 @@ def main() -> None:
         root = Path(folder) / "demo"
         root.mkdir()
         project = make_project(root)
-        with project.daemon():  # it sees the jobs before their past is recorded
-            project.ended("tea_shop")
+        project.save("config.toml", CONFIG)
         asyncio.run(record_past(root))
-        with project.daemon() as daemon:
+        with ExitStack() as stack:
+            where = stack.enter_context(checked_servers(root))
+            for name, (settings, *_) in CHECKS.items():
+                project.save(f"jobs/{name}.toml", settings.format(**where) + '\nevery = "3m"')
+            with project.daemon():  # the next one knows the jobs, and with them their past
+                project.ended("tea_shop")
+            daemon = stack.enter_context(project.daemon())
             project.spyweb("pause", "thumbnails")
             project.spyweb("trigger", "search_index")
             for job in ("tea_shop", "deploy"):
                 project.result(job)
             project.spyweb("trigger", "invoice_sync")
             eventually(lambda: project.ask("alerts", "list"), "an incident of invoice_sync")
+            for each in project.ask("alerts", "list"):
+                if each["job_id"] == "public_api":
+                    note = "Our provider moves the database; we expect the API back within the hour."
+                    project.spyweb("alerts", "note", str(each["id"]), note, "--public")
+            project.spyweb("maintenance", "begin", "2h", "--job", "mail", "--text", "a new disk")
             time.sleep(2)  # until health has looked around
-            found = re.search(r'"url": "(http://[^"]+)"', daemon.said())
+            found = re.search(r'"url": "(http://[^"]+)", "dashboard": "(http://[^"]+)"', daemon.said())
             assert found
-            asyncio.run(take_all(daemon.url, project, path))
+            asyncio.run(take_all(found[1], found[2], project, path))
 
 
 if __name__ == "__main__":

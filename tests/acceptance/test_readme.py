@@ -56,6 +56,7 @@ def test_the_check_fails_by_its_condition(tmp_path: Path) -> None:
     with serving(lambda _: Answer(status=statuses.pop(0))) as origin:
         check = TOML[1].replace("https://example.org", origin).replace(', "cert_days > 14"', "")
         project.save("jobs/site.toml", check)
+        project.save("config.toml", TOML[2])
         assert "no problems" in project.spyweb("check").stderr
         project.spyweb("run", "site")
         assert "status == 200 does not hold: status is 503" in project.spyweb("run", "site", code=1).stdout
@@ -72,7 +73,7 @@ def test_the_alert_channel_and_the_monitor_notify_of_what_is_new_after_the_first
         return Answer()
 
     with serving(answer) as origin:
-        settings, _, monitor = TOML
+        settings, _, _, monitor = TOML
         project.save("config.toml", settings.replace("ntfy://", f"ntfy://{origin.removeprefix('http://')}/"))
         project.save("jobs/articles/config.toml", monitor.replace("https://example.org", origin))
         assert "no problems" in project.spyweb("check").stderr

@@ -50,7 +50,7 @@ def test_everybody_sees_what_is_up_and_what_people_write_and_nothing_else(tmp_pa
         eventually(lambda: '"shop","state":"up"' in get(f"{page}status.json")[1], "a result of the other job")
         view = json.loads(get(f"{page}status.json", **stranger)[1])
         assert [job["state"] for job in view["groups"][0]["jobs"]] == ["down", "up"]
-        assert view["words"] == "1 of 2 down"
+        assert view["words"] == "1 of 2 services down"
         assert [each["jobs"] for each in view["maintenance"]][:1] == [["shop"]]
         assert get(f"{dashboard}/status/")[0] == 404
         assert get(f"{started['url']}/api/jobs", **stranger)[0] == 403

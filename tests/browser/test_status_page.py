@@ -52,7 +52,7 @@ async def test_it_is_accessible_fits_and_shows_markup_as_text(
     async with opened(chromium, status_page, viewport, color_scheme=scheme) as tab:
         page = await tab.open("/status")
         assert page.url == f"{status_page}/status/"
-        await expect(page.get_by_role("heading", level=1)).to_have_text("1 of 3 down")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("1 of 3 services down")
         await expect(page.get_by_text("We know. <evil-x>x</evil-x>")).to_be_visible()
         assert await page.locator("evil-x").count() == 0
         assert await tab.violations() == []

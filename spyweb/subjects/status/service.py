@@ -48,6 +48,7 @@ from spyweb.web.pages.charts import STEP, draw_days
 from spyweb.web.pages.frame import PageFrame
 from spyweb.web.pages.site import LEVEL, renderer, static_files
 from spyweb.web.pages.words import Moments, iso_moment
+from spyweb.words import counted
 
 HTML, JSON = "index.html", "status.json"
 DAYS, PAST_DAYS, NEXT_DAYS = 90, 14, 7  # of bars, of closed incidents, of maintenance to come
@@ -214,7 +215,8 @@ def words_of(states: Sequence[str]) -> tuple[str, str]:
     gravest = next((state for state in STATES if state in states), "unknown")
     if gravest == "unknown" or set(states) == {"up"}:
         return gravest, "Everything is up" if gravest == "up" else "Nothing is known yet"
-    return gravest, f"{states.count(gravest)} of {len(states)} {'in ' if gravest == 'maintenance' else ''}{gravest}"
+    phrase = {"troubled": "with a problem", "maintenance": "in maintenance"}.get(gravest, gravest)
+    return gravest, f"{states.count(gravest)} of {counted(len(states), 'service')} {phrase}"
 
 
 def share_of(spans: Sequence[UptimeSpan]) -> float | None:

@@ -54,7 +54,7 @@ async def test_it_tells_names_states_shares_notes_and_times(tmp_path: Path) -> N
     view = json.loads(files["status.json"])
     (group,) = view["groups"]
     jobs = {job["name"]: job for job in group["jobs"]}
-    assert (group["name"], view["title"], view["words"]) == ("Web", "Example <status>", "1 of 2 down")
+    assert (group["name"], view["title"], view["words"]) == ("Web", "Example <status>", "1 of 2 services down")
     assert {name: job["state"] for name, job in jobs.items()} == {"Database": "down", "Our shop": "troubled"}
     shop = jobs["Our shop"]
     assert (round(shop["latency_ms"]), shop["uptime"]) == (181, {"24h": 0.95833, "30d": 1.0, "90d": 0.98571})
@@ -64,7 +64,7 @@ async def test_it_tells_names_states_shares_notes_and_times(tmp_path: Path) -> N
     assert [note["text"] for note in incident["notes"]] == ["We <b>know</b>.\nSoon more."]
     assert [(each["start_ms"], each["jobs"]) for each in view["maintenance"]] == [(AT_MS + DAY_MS, ["Our shop"])]
     page = files[HTML].decode()
-    assert "Example &lt;status&gt;: 1 of 2 down</title>" in page
+    assert "Example &lt;status&gt;: 1 of 2 services down</title>" in page
     assert "We &lt;b&gt;know&lt;/b&gt;." in page
     assert "70 days known, 1 day with outages" in page.replace("\N{NO-BREAK SPACE}", " ")
     assert "<script" not in page
@@ -212,12 +212,12 @@ async def test_an_export_replaces_what_has_changed_and_removes_what_only_an_earl
     ("states", "words"),
     [
         (["up", "up"], ("up", "Everything is up")),
-        (["up", "unknown"], ("up", "1 of 2 up")),
+        (["up", "unknown"], ("up", "1 of 2 services up")),
         (["unknown"], ("unknown", "Nothing is known yet")),
         ([], ("unknown", "Nothing is known yet")),
-        (["up", "troubled", "maintenance"], ("troubled", "1 of 3 troubled")),
-        (["up", "maintenance"], ("maintenance", "1 of 2 in maintenance")),
-        (["down", "down"], ("down", "2 of 2 down")),
+        (["up", "troubled", "maintenance"], ("troubled", "1 of 3 services with a problem")),
+        (["up", "maintenance"], ("maintenance", "1 of 2 services in maintenance")),
+        (["down", "down"], ("down", "2 of 2 services down")),
     ],
 )
 def test_the_page_says_the_gravest_state(states: list[str], words: tuple[str, str]) -> None:
