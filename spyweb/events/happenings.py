@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Literal, get_args
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from spyweb.model import ChangeKind, Failure, JobId, Outcome, Run, RunId, TaskStatus
 from spyweb.runs.live import JobChange
@@ -156,29 +156,10 @@ def frame_of(kind: EventType, mark: str, happening: Happening) -> bytes:
     return b"event: %s\nid: %s\ndata: %s\n\n" % (kind.value.encode(), mark.encode(), _encode(happening))
 
 
-def run_waits(run: Run) -> RunHappened:
-    return RunHappened(
-        what="waits", job=run.job, run=run.id, trigger=run.trigger.type, attempt=run.attempt, due_ms=run.due_ms
-    )
-
-
-def run_began(run: Run, late_ms: int | None) -> RunHappened:
-    return structs.replace(run_waits(run), what="began", late_ms=late_ms, started_ms=run.started_ms)
-
-
-def run_has_ended(run: Run, late_ms: int | None) -> RunHappened:
-    """Describe a run as it is on record once it has ended."""
-    return structs.replace(
-        run_began(run, late_ms),
-        what="ended",
-        ended_ms=run.ended_ms,
-        took_ms=duration_ms(run),
-        outcome=run.outcome,
-        failure=run.failure,
-        reason=run.reason[:LONGEST_REASON],
-        items_new=run.items_new,
-        items_changed=run.items_changed,
-    )
+def run_happened(what: Literal["waits", "began", "ended"], run: Run, late_ms: int | None = None) -> RunHappened:
+    """Describe a run as it is on record."""
+    words = {"trigger": run.trigger.type, "reason": run.reason[:LONGEST_REASON]}
+    return copied(RunHappened, run, what=what, run=run.id, late_ms=late_ms, took_ms=duration_ms(run), **words)
 
 
 def were_skipped(skipped: SkippedRange) -> RunHappened:

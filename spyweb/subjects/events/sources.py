@@ -20,9 +20,7 @@ from spyweb.events.happenings import (
     RunHappened,
     TaskHappened,
     line_logged,
-    run_began,
-    run_has_ended,
-    run_waits,
+    run_happened,
     state_changed,
     were_skipped,
 )
@@ -125,16 +123,17 @@ class JobTeller:
         self._ends: dict[JobId, tuple[RunMark, bool]] = {}  # the end of each job's last run
 
     def run_waits(self, run: Run) -> None:
-        self._tell(run_waits(run))
+        self._tell(run_happened("waits", run))
 
     def run_began(self, run: Run, late_ms: int | None) -> None:
-        self._tell(run_began(run, late_ms))
+        self._tell(run_happened("began", run, late_ms))
 
     def run_ended(self, run: Run, late_ms: int | None) -> None:
         end = mark_of(run), is_doubtful(run)
         changes_standing = end[1] or self._ends.get(run.job) != end
         self._ends[run.job] = end
-        self._hub.publish(EventType.RUN, run.job, run_has_ended(run, late_ms), changes_standing=changes_standing)
+        happened = run_happened("ended", run, late_ms)
+        self._hub.publish(EventType.RUN, run.job, happened, changes_standing=changes_standing)
 
     def task_ended(self, job: JobId, run: RunId, row: TaskRow) -> None:
         if run not in self._tasks:

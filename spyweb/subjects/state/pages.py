@@ -452,10 +452,8 @@ def edit_value(entry: EntryView) -> FieldValue:
     match value:
         case str() if "\r" not in value:
             text, kind = value, FieldType.TEXT
-        case bool():
-            text, kind = ("true" if value else "false"), FieldType.BOOLEAN
-        case int() | float():
-            text, kind = msgspec.json.encode(value).decode(), FieldType.NUMBER
+        case bool() | int() | float():
+            text, kind = as_text(value), FieldType.BOOLEAN if isinstance(value, bool) else FieldType.NUMBER
         case _:
             encoded = msgspec.json.encode(value)
             is_short = len(encoded) <= LONGEST_EDITED

@@ -15,7 +15,7 @@ from spyweb.events.happenings import (
     frame_of,
     line_logged,
     lines_in_file,
-    run_has_ended,
+    run_happened,
     state_changed,
 )
 from spyweb.model import ChangeKind, JobId, Outcome, RunId
@@ -38,9 +38,8 @@ def test_a_frame_is_three_lines_whatever_is_in_it() -> None:
 
 
 def test_a_run_that_ended_says_how_and_the_beginning_of_why() -> None:
-    told = run_has_ended(make_run(3, outcome=Outcome.FAILED, reason="x" * 1000, items_new=2), None)
-    assert (told.what, told.outcome, told.took_ms, told.items_new) == ("ended", Outcome.FAILED, 1234, 2)
-    assert len(told.reason) == LONGEST_REASON
+    told = run_happened("ended", make_run(3, outcome=Outcome.FAILED, reason="x" * 1000, items_new=2))
+    assert (told.outcome, told.took_ms, told.items_new, told.reason) == (Outcome.FAILED, 1234, 2, "x" * LONGEST_REASON)
 
 
 def test_a_change_of_state_has_no_value() -> None:

@@ -56,7 +56,7 @@ async def test_the_page_of_a_job_draws_90_days() -> None:
         await fail_for_an_hour(service)
         _, page = await get_page(client, "/jobs/prices")
     assert 'aria-label="1 day known, 1 day with outages"' in page
-    assert "<span>24h <b>75\N{NO-BREAK SPACE}%</b></span>" in page
+    assert "<span>24&nbsp;h <b>75\N{NO-BREAK SPACE}%</b></span>" in page
 
 
 async def test_the_overview_and_the_statistics_have_the_same_uptime(tmp_path: Path) -> None:
