@@ -32,7 +32,7 @@ from spyweb.model import Durability, JobId, Outcome, RunId, RunState, Trigger
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
 from spyweb.store.model.incidents import SubjectEvent
 from spyweb.store.model.runs import Change, End, NewRun
-from spyweb.store.model.uptime import Sample
+from spyweb.store.model.uptime import bucket_of
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.certificates import self_signed
 from tests.fakes.project import Project, eventually
@@ -201,13 +201,8 @@ async def record_checks(store: Store) -> None:
                 reason=DOWN if is_down else "",
                 result="" if is_down else json.dumps({**figures, "latency": latency_ms}),
                 alert=SubjectEvent(subject=f"job:{name}", event=event, policy=policy, at_ms=at_ms) if event else None,
-                sample=Sample(
-                    job=JobId(name),
-                    at_ms=at_ms,
-                    up=not is_down,
-                    stale_ms=at_ms + 3 * HOUR_MS,
-                    latency_ms=None if is_down else latency_ms,
-                ),
+                stale_ms=at_ms + 3 * HOUR_MS,
+                latency=None if is_down else bucket_of(latency_ms),
             )
             await store.runs.record(Change(end=[end]))
             was_down = is_down
@@ -240,9 +235,7 @@ async def record_past(root: Path) -> None:
                 reason=reason,
                 result="" if reason else says,
                 alert=failed if reason == WRONG else None,
-                sample=Sample(
-                    job=JobId(name), at_ms=ended_ms, up=not reason, stale_ms=ended_ms + 2 * minutes * MINUTE_MS
-                ),
+                stale_ms=ended_ms + 2 * minutes * MINUTE_MS,
             )
             await store.runs.record(Change(end=[end]))
     await record_checks(store)

@@ -22,7 +22,6 @@ from spyweb.store.interchange.value_json import to_plain
 from spyweb.store.model.entries import ChangeEvent, WantedChange
 from spyweb.store.model.messages import Channel, NewMessage, Target
 from spyweb.store.model.runs import End, NewRun, SkippedRange
-from spyweb.store.model.uptime import Sample
 
 
 def trigger_of(change: WantedChange, matched: Sequence[On]) -> Trigger:
@@ -76,8 +75,8 @@ def run_of(run_id: RunId, new: NewRun) -> Run:
     return Run(id=run_id, **_of_run(new))
 
 
-def end_of(run: Run, ending: Ending, now_ms: int, sample: Sample | None = None) -> End:
-    said = {**asdict(ending), "result": result_text(ending.result), "sample": sample}
+def end_of(run: Run, ending: Ending, now_ms: int) -> End:
+    said = {**asdict(ending), "result": result_text(ending.result)}
     return End(run=run.id, ended_ms=now_ms, event=run.trigger.change_event, of_payload=payload_of(run), **said)
 
 

@@ -48,7 +48,7 @@ from spyweb.runs.followups import after_loss, follow_up, may_retry, what_follows
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.recordings import RunRecorder
 from spyweb.runs.run_queue import Admission
-from spyweb.runs.uptime import sample_of
+from spyweb.runs.uptime import latency_of, stale_of
 from spyweb.stalls import StallRecorder, Work, work_for
 from spyweb.store.interchange.value_json import decode_json
 from spyweb.store.model.entries import ChangeEvent
@@ -435,12 +435,12 @@ class Runner:
 
     def _judged(self, job: LiveJob | None, run: Run, ending: Ending, follow: Change) -> End:
         """Return the end with what it means for its job; that of a run that is retried means nothing yet."""
-        now_ms = self.clock.now_ms()
+        end = records.end_of(run, ending, self.clock.now_ms())
         if job is None or job.gone or (follow.new and any(new.job == run.job for new in follow.new)):
-            return records.end_of(run, ending, now_ms)
-        end = records.end_of(run, ending, now_ms, sample_of(job, run, ending, now_ms, self.store.uptime.excuses))
+            return end
         alert, ping = self.judge(job, run, end), records.ping_of(job.spec, run, end)
-        return end if alert is None and ping is None else replace(end, alert=alert, ping=ping)
+        stale_ms, latency = stale_of(job, run, ending, end.ended_ms), latency_of(run, ending, end.ended_ms)
+        return replace(end, alert=alert, ping=ping, stale_ms=stale_ms, latency=latency)
 
     async def _commit(self, change: Change) -> list[RunId | None]:
         """Record a change, repeating while the store refuses: the run has really started or ended.

@@ -9,21 +9,18 @@ from spyweb.runs.followups import tries
 from spyweb.runs.live import LiveJob
 from spyweb.runs.records import is_finding
 from spyweb.schedules.due import next_due
-from spyweb.store.model.uptime import HOURS_KEPT_MS, Excuses, Sample
+from spyweb.store.model.uptime import KEPT_MS, bucket_of
 
-RESULTS = {Outcome.SUCCESS: True, Outcome.FAILED: False, Outcome.LOST: False}
+RESULTS = (Outcome.SUCCESS, Outcome.FAILED, Outcome.LOST)
 
 
-def sample_of(job: LiveJob, run: Run, ending: Ending, now_ms: int, excuses: Excuses) -> Sample | None:
-    """Return the result of a run that is not retried; None where it says nothing about its job."""
-    up = RESULTS.get(ending.outcome)
-    if ending.outcome is Outcome.SKIPPED and tries(run) > 1:  # the failure that it was to retry stands
-        up = False
-    if up is None or run.trigger.is_aside or is_finding(run) or ending.failure is Failure.CANCELLED:
+def stale_of(job: LiveJob, run: Run, ending: Ending, now_ms: int) -> int | None:
+    """Return until when a run that is not retried may hold as its job's result; None: it says nothing about it."""
+    stands = ending.outcome is Outcome.SKIPPED and tries(run) > 1  # the failure that it was to retry
+    is_result = (stands or ending.outcome in RESULTS) and ending.failure is not Failure.CANCELLED
+    if not is_result or run.trigger.is_aside or is_finding(run):
         return None
-    stale_ms = now_ms if job.cursor.idle_since_ms is not None else stale_after(job.spec, now_ms)
-    latency_ms, free_ms = latency_of(run, ending, now_ms), excuses.free_since(job.id, now_ms)
-    return Sample(job=job.id, at_ms=now_ms, up=up, stale_ms=stale_ms, latency_ms=latency_ms, free_ms=free_ms)
+    return now_ms if job.cursor.idle_since_ms is not None else stale_after(job.spec, now_ms)
 
 
 def stale_after(spec: JobSpec, now_ms: int) -> int:
@@ -32,11 +29,13 @@ def stale_after(spec: JobSpec, now_ms: int) -> int:
     schedule, grace_ms = (pings.schedule, pings.grace_ms) if pings else (spec.schedule, 0)
     first_ms = next_due(schedule, now_ms)
     second_ms = None if first_ms is None else next_due(schedule, first_ms)
-    return now_ms + HOURS_KEPT_MS if second_ms is None else second_ms + spec.timeout_ms + grace_ms
+    return now_ms + KEPT_MS["hour"] if second_ms is None else second_ms + spec.timeout_ms + grace_ms
 
 
-def latency_of(run: Run, ending: Ending, now_ms: int) -> float:
-    """Return the `latency` in the table that a script has returned, or how long its run has taken."""
+def latency_of(run: Run, ending: Ending, now_ms: int) -> int | None:
+    """Return the bucket of the `latency` in a result, or of how long the run has taken; None where it has failed."""
+    if ending.outcome is not Outcome.SUCCESS:
+        return None
     result = ending.result if isinstance(ending.result, Mapping) else {}
     found = result.get("latency", result.get(b"latency"))
-    return max(0.0, found if isinstance(found, int | float) else now_ms - (run.started_ms or now_ms))
+    return bucket_of(found if isinstance(found, int | float) else now_ms - (run.started_ms or now_ms))

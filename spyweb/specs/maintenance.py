@@ -19,7 +19,6 @@ from spyweb.settings.tables import TomlTable
 from spyweb.settings.units import DAY_MS, MINUTE_MS, format_duration
 from spyweb.settings.values import duration, line, one_line, texts, timezone
 from spyweb.specs.parse import epoch_ms, job_id, read_cron, read_moment
-from spyweb.store.model.uptime import Excuses
 
 MOST_JOINED = 1_000  # windows that follow one another without a gap, before they are taken for one without end
 LONGEST_MS = 100 * DAY_MS  # of such windows together
@@ -61,7 +60,7 @@ class PlannedWindow(NamedTuple):
     rule: int  # its place among the rules
 
 
-class MaintenanceCalendar(Excuses):
+class MaintenanceCalendar:
     """The rules; the active ones are remembered until another one begins or ends."""
 
     def __init__(self, rules: Sequence[MaintenanceRule] = ()) -> None:
@@ -83,12 +82,8 @@ class MaintenanceCalendar(Excuses):
             self._ends[covering] = _end_of_all([self.rules[place].window for place in covering], now_ms)
         return self._ends[covering]
 
-    def free_since(self, job: str, moment_ms: int) -> int:
-        if not self.rules:
-            return 0
-        return self._from_ms if self.until(job, moment_ms) is None else moment_ms + 1
-
     def excused(self, job: str, since_ms: int, until_ms: int) -> list[tuple[int, int]]:
+        """Return when a job had maintenance between two moments; any thread may ask."""
         found: list[tuple[int, int]] = []
         windows = planned_windows([rule for rule in self.rules if rule.covers(job)], since_ms, until_ms)
         for start_ms, end_ms, _ in islice(windows, MOST_EXCUSED):

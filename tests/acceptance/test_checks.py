@@ -78,7 +78,7 @@ async def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
         async with open_weeks(root, restart_ms) as weeks:
             await weeks.pass_until(end_ms, before)
             store, lived = weeks.daemon.runtime.store, {}
-            uptimes = await store.uptime.read([JobId(case.name) for case in CASES], end_ms)
+            uptimes = await store.uptime.read([JobId(case.name) for case in CASES], end_ms, ["30d"])
             for name, uptime in uptimes.items():
                 incidents = await store.incidents.list(subjects=[f"job:{name}"])
                 lived[str(name)] = (await weeks.runs(name), uptime.spans["30d"], incidents)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -16,7 +16,7 @@ from spyweb.settings.load import load_settings
 from spyweb.settings.units import DAY_MS, HOUR_MS
 from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once
 from spyweb.store.model.incidents import SubjectEvent
-from spyweb.store.model.uptime import JobUptime, UptimeDays, UptimeSpan, bucket_of
+from spyweb.store.model.uptime import JobUptime, UptimeSpan, bucket_of
 from spyweb.store.sqlite.uptime import Uptimes
 from spyweb.subjects.status.service import StatusService
 from tests.fakes.daemon_service import FakeDaemonService
@@ -45,17 +45,14 @@ class FakeUptimes(Uptimes):
         self.reads = 0
 
     def read(
-        self, jobs: Sequence[JobId], now_ms: int, spans: Sequence[str] = (), *, latency: bool = True
+        self, jobs: Sequence[JobId], now_ms: int, spans: Iterable[str], days: int = 0
     ) -> Future[dict[JobId, JobUptime]]:
-        self.reads += latency
+        self.reads += bool(days)
         span = UptimeSpan(up_ms=DAY_MS - HOUR_MS, down_ms=HOUR_MS, ok=9, latency={bucket_of(180): 9})
-        return done({job: JobUptime(up=job != DATABASE, spans=dict.fromkeys(spans, span)) for job in jobs})
-
-    def days(self, jobs: Sequence[JobId], count: int) -> Future[dict[JobId, UptimeDays]]:
-        spans = {30: UptimeSpan(down_ms=DAY_MS), **dict.fromkeys(range(20), UptimeSpan())}
+        known = {30: UptimeSpan(down_ms=DAY_MS), **dict.fromkeys(range(20), UptimeSpan())}
         whole = UptimeSpan(up_ms=DAY_MS)
-        days = {AT_MS - (count - number) * DAY_MS: spans.get(number, whole) for number in range(count)}
-        return done(dict.fromkeys(jobs, days))
+        shown = {AT_MS - (days - number) * DAY_MS: known.get(number, whole) for number in range(days)}
+        return done({job: JobUptime(up=job != DATABASE, spans=dict.fromkeys(spans, span), days=shown) for job in jobs})
 
 
 def done(value: T) -> Future[T]:

@@ -52,7 +52,7 @@ def test_a_project_goes_to_postgresql_and_back(root: Path, postgres: PostgresPla
     assert [line.split()[:2] for line in moved.out.splitlines()[1:]] == [
         ["entry", "2"],
         ["run", "1"],
-        ["standing", "1"],
+        ["sample", "1"],
     ]
     assert moved.err == (
         f'now set url = "{postgres.url}" in [store] of config.toml; '
@@ -74,7 +74,7 @@ def test_a_project_goes_to_postgresql_and_back(root: Path, postgres: PostgresPla
         "cursor": 1,
         "entry": 3,
         "run": 2,
-        "standing": 1,
+        "sample": 3,
     }
     assert ": everything was moved to /" in refusal(root, "run", "hello")
     use(root, found["url"])

@@ -15,11 +15,12 @@ from spyweb.schedules.cron import cron_after
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
 from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once, Recurring
 from spyweb.store.model.runs import Change, End
-from spyweb.store.model.uptime import SPANS, Sample, UptimeSpan, bucket_of
+from spyweb.store.model.uptime import SPANS, UptimeSpan, bucket_of
 from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import make_cursor, start_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
+from tests.fakes.uptime import Result, record
 
 JOB, OTHER = JobId("site"), JobId("other")
 BERLIN = "Europe/Berlin"
@@ -43,7 +44,7 @@ class Life:
         self.clock = FakeClock(BEGIN_MS + self.random.randrange(2 * DAY_MS))
         self.store: Store = MemoryStore(self.clock)
         self.facts: list[Fact] = []
-        self.counted: list[tuple[int, bool, float | None]] = []
+        self.counted: list[tuple[int, bool, int | None]] = []
         self.ended: list[End] = []
         self.rules: list[tuple[int, MaintenanceRule]] = []  # each with since when it has been there
         self.windows: list[tuple[int, int]] = []  # of rules that were withdrawn, up to then
@@ -54,29 +55,23 @@ class Life:
             self.clock.advance(self.random.choice(STEPS_MS) * self.random.choice((1, 1, 1, 2, 0)) / 1000)
             await self.random.choice(deeds)()
 
-    def sample_of(self, at_ms: int) -> Sample:
+    def result_at(self, at_ms: int) -> Result:
         lasts_ms = self.random.choice((500, 2 * MINUTE_MS, 3 * HOUR_MS, 40 * DAY_MS))
-        latency_ms = self.random.choice((None, self.random.expovariate(1 / 300)))
-        free_ms = self.store.uptime.excuses.free_since(JOB, at_ms)
+        latency = self.random.choice((None, bucket_of(self.random.expovariate(1 / 300))))
         up = self.random.random() < 0.7
-        return Sample(job=JOB, at_ms=at_ms, up=up, stale_ms=at_ms + lasts_ms, latency_ms=latency_ms, free_ms=free_ms)
+        return Result(JOB, at_ms, up, at_ms + lasts_ms, latency if up else None)
 
     async def end(self) -> None:
-        """End one run or several in one commit, or one of which nothing follows."""
+        """End one run or several in one commit, with one that says nothing about its job, and another job's."""
         now_ms = self.clock.now_ms()
-        samples = [self.sample_of(now_ms) for _ in range(self.random.choice((1, 1, 1, 1, 3)))]
-        await self.record([*samples, None, replace(samples[0], job=OTHER)])
-        self.facts += [Fact(now_ms, sample.up, sample.stale_ms) for sample in samples]
+        results = [self.result_at(now_ms) for _ in range(self.random.choice((1, 1, 1, 1, 3)))]
+        await self.record([*results, Result(JOB, now_ms, up=False, stale_ms=None), results[0]._replace(job=OTHER)])
+        self.facts += [Fact(now_ms, each.up, each.stale_ms or 0) for each in results]
 
-    async def record(self, samples: list[Sample | None]) -> None:
-        runs = [await start_run(self.store, due_ms=None) for _ in samples]
-        self.ended = [
-            End(run=run, ended_ms=self.clock.now_ms(), outcome=Outcome.SUCCESS, sample=sample)
-            for run, sample in zip(runs, samples, strict=True)
-        ]
-        await self.store.runs.record(Change(end=self.ended))
-        of_job = [sample for sample in samples if sample and sample.job == JOB]
-        self.counted += [(each.at_ms, bool(each.up), each.latency_ms) for each in of_job]
+    async def record(self, results: list[Result]) -> None:
+        self.ended = await record(self.store, *results)
+        own = [each for each in results if each.job == JOB and each.stale_ms is not None]
+        self.counted += [(each.at_ms, each.up, each.latency) for each in own]
 
     async def repeat(self) -> None:
         """Record ends again, and those of runs that never were, with that of another job."""
@@ -89,7 +84,7 @@ class Life:
         """Record an end from before the newest result."""
         if any(fact.up is not None for fact in self.facts):
             at_ms = max(fact.at_ms for fact in self.facts) - self.random.randrange(1, 3 * HOUR_MS)
-            await self.record([self.sample_of(at_ms)])
+            await self.record([self.result_at(at_ms)])
 
     async def pause(self) -> None:
         now_ms = self.clock.now_ms()
@@ -113,8 +108,8 @@ class Life:
         await self.excuse()
 
     async def excuse(self) -> None:
-        await self.store.uptime.settle([JOB, OTHER], self.store.uptime.excuses, self.clock.now_ms())
-        self.store.uptime.excuses = MaintenanceCalendar([rule for _, rule in self.rules])
+        await self.store.uptime.count([JOB, OTHER], self.clock.now_ms(), self.store.uptime.excused)
+        self.store.uptime.excused = MaintenanceCalendar([rule for _, rule in self.rules]).excused
 
     async def tidy(self) -> None:
         await self.store.uptime.prune(self.clock.now_ms())
@@ -147,7 +142,7 @@ class Life:
                 sums["excused_ms" if is_excused else "up_ms" if fact.up else "down_ms"] += b - a
         counted = [each for each in self.counted if begin_ms <= each[0] < until_ms]
         sums.update("ok" if up else "failed" for _, up, _ in counted)
-        timed = Counter(bucket_of(latency_ms) for _, up, latency_ms in counted if up and latency_ms is not None)
+        timed = Counter(latency for _, _, latency in counted if latency is not None)
         return UptimeSpan(latency=dict(timed), **sums)
 
 
@@ -156,13 +151,12 @@ async def test_uptime_is_what_a_brute_force_counts_to_the_millisecond(torture: b
         life = Life(seed)
         await life.live()
         now_ms = life.clock.now_ms()
-        found = (await life.store.uptime.read([JOB], now_ms))[JOB]
-        days = (await life.store.uptime.days([OTHER, JOB], 90))[JOB]
+        found = (await life.store.uptime.read([OTHER, JOB], now_ms, SPANS, 90))[JOB]
 
         for name, ms in SPANS.items():
             unit_ms = DAY_MS if name == "365d" else HOUR_MS
             begin_ms = (now_ms - ms) // unit_ms * unit_ms
             assert found.spans[name] == life.expected(begin_ms, now_ms + 1), (seed, name)
-        assert list(days) == [now_ms - now_ms % DAY_MS - back * DAY_MS for back in range(89, -1, -1)]
-        for start_ms, day in days.items():
-            assert day == replace(life.expected(start_ms, start_ms + DAY_MS), latency={}), (seed, start_ms)
+        assert list(found.days) == [now_ms - now_ms % DAY_MS - back * DAY_MS for back in range(89, -1, -1)]
+        for start_ms, day in found.days.items():
+            assert day == life.expected(start_ms, start_ms + DAY_MS), (seed, start_ms)

@@ -12,7 +12,6 @@ from spyweb.model import Cursor, Ending, JobId, Outcome, Run, RunId, RunMark, Ru
 from spyweb.store.model.entries import WantedChange
 from spyweb.store.model.incidents import ScriptTold, SubjectEvent
 from spyweb.store.model.messages import NewMessage
-from spyweb.store.model.uptime import Sample
 from spyweb.words import counted, round_duration
 
 
@@ -59,7 +58,8 @@ class End(Ending, frozen=True, kw_only=True):
     event: int | None = None  # the change event that had started it
     alert: SubjectEvent | None = None  # what it means for its job's incidents, where it may change them
     ping: NewMessage | None = None  # the message to a watcher elsewhere
-    sample: Sample | None = None  # what it means for its job's uptime
+    stale_ms: int | None = None  # until when it may hold as the result of its job; None: it says nothing about it
+    latency: int | None = None  # of a success: the number of its bucket
     of_payload: RunId | None = None  # its payload is dropped, unless a run that follows it needs it
 
 

@@ -11,7 +11,6 @@ overlap, also on two connections, and a node that was declared dead writes nothi
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ import psycopg
 from spyweb.errors import StoreError, StoreFenced
 from spyweb.store.postgres.server import QUESTION_S, PgServer, without_nul
 from spyweb.store.postgres.texts import Translated, translate
-from spyweb.store.sqlite import entries, uptime
+from spyweb.store.sqlite import entries
 from spyweb.store.sqlite.failures import ForeignError
 
 CONFLICTS = ("40001", "40P01", "23505")  # another node has written the same rows: done again, it finds what is there
@@ -49,13 +48,6 @@ WRITE_ALL = """
         CAST(? AS bigint[]), CAST(? AS bigint[])) AS n (type, value, expires_ms, version, created_ms, updated_ms, rowid)
     WHERE entry.rowid = n.rowid
 """
-
-# The results of many jobs by one statement.
-ADVANCE_ALL = re.sub(r"\?(\d)", r"n\1", uptime.ADVANCE).replace(
-    "WHERE",
-    """FROM unnest(CAST(? AS text[]), CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS text[]), CAST(? AS bigint[]),
-        CAST(? AS bigint[])) AS n (n1, n2, n3, n4, n5, n6) WHERE""",
-)
 
 # Sent before the next one whose answer is needed.
 UNANSWERED = {entries.PUT, entries.DELETE, entries.DELETE_EXPIRED, entries.ARCHIVE, entries.FORGET_BEYOND}
@@ -177,10 +169,6 @@ class PgConnection:
         Flush, which turns off `idle_in_transaction_session_timeout` until the next statement.
         """
         asked = list(rows)
-        if sql == uptime.ADVANCE and len(asked) > 1:
-            found = self.execute(f"{ADVANCE_ALL} RETURNING job", [list(column) for column in zip(*asked, strict=True)])
-            done = {job for (job,) in found}
-            return [Result(rowcount=int(row[0] in done)) for row in asked]
         if self._ahead or not self._level or len(asked) < 3:
             return [self.execute(sql, row) for row in asked]
         translated = translate(sql)

@@ -20,7 +20,6 @@ from spyweb.model import Cursor, JobId, Run, RunId, Trigger
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.incidents import SubjectChange
 from spyweb.store.model.runs import Change, End, KnownRequest, NewRun, Recorded, RequestKey, SkippedRange
-from spyweb.store.model.uptime import Excuses
 from spyweb.store.sqlite import recordings
 from spyweb.store.sqlite.batch import TOGETHER, OpKind, Results, each, execute_each
 from spyweb.store.sqlite.connections import (
@@ -37,7 +36,7 @@ from spyweb.store.sqlite.events import clear_after_runs, drop_event
 from spyweb.store.sqlite.incidents import Incidents, apply, tell_scripts
 from spyweb.store.sqlite.locks import Locks, release_run
 from spyweb.store.sqlite.outbox import Outbox, add_one
-from spyweb.store.sqlite.uptime import Uptimes, idle_of, note
+from spyweb.store.sqlite.uptime import ADD_IDLE, Uptimes
 
 CURSOR_COLUMNS = columns_of(Cursor)
 SET_CURSOR = upsert("cursor", CURSOR_COLUMNS, "job")
@@ -53,7 +52,7 @@ END_RUN = """
     UPDATE run SET
         state = 'ended', ended_ms = ?, outcome = ?, failure = ?, reason = ?, traceback = ?,
         cpu_ms = ?, storage_errors = ?, result = ?, http_status = ?, items_found = ?, items_new = ?, items_changed = ?,
-        note = ?
+        note = ?, stale_ms = ?, latency = ?
     WHERE id = ? AND state <> 'ended'
 """
 NEWEST_ROW = 'SELECT id, outcome, reason, "trigger", last_due_ms FROM run WHERE job = ? ORDER BY id DESC LIMIT 1'
@@ -181,8 +180,7 @@ class Runs(StorePart):
             for listen in self._listeners:
                 listen(change, None if recorded.cancelled() else recorded.result())
 
-        asked = (change, holders, subjects, self.uptime.excuses)
-        recorded = self._writer.submit(OpKind.SEVERAL, record, *asked, after=committed)
+        recorded = self._writer.submit(OpKind.SEVERAL, record, change, holders, subjects, after=committed)
         return recorded
 
     async def write_cursors(
@@ -291,20 +289,16 @@ class Runs(StorePart):
 # On the thread of a connection: writing
 
 
-Asked = tuple[Change, Sequence[RunId], list[SubjectChange], Excuses]  # the arguments of `record`
+Asked = tuple[Change, Sequence[RunId], list[SubjectChange]]  # the arguments of `record`
 
 
 def record(
-    connection: sqlite3.Connection,
-    change: Change,
-    holders: Sequence[RunId],
-    subjects: list[SubjectChange],
-    excuses: Excuses,
+    connection: sqlite3.Connection, change: Change, holders: Sequence[RunId], subjects: list[SubjectChange]
 ) -> list[RunId | None]:
     """Write a change.  `holders` are its ending runs with locks; `subjects` is filled."""
     if change.expects and (moved := moved_of(change, find_cursors(connection, change.expects))):
         raise moved
-    added, ended = write(connection, change, holders, excuses)
+    added, ended = write(connection, change, holders)
     subjects[:] = follow_ends(connection, change, ended)
     return added
 
@@ -336,13 +330,12 @@ def touched_by(change: Change) -> set[JobId | RunId]:
 
 def record_together(connection: sqlite3.Connection, asked: Sequence[Asked]) -> Results:
     """Write changes none of which touches what another does."""
-    found = find_cursors(connection, [job for change, *_ in asked for job in change.expects])
-    moved = [moved_of(change, found) for change, *_ in asked]
+    found = find_cursors(connection, [job for change, _, _ in asked for job in change.expects])
+    moved = [moved_of(change, found) for change, _, _ in asked]
     fit = [one for one, error in zip(asked, moved, strict=True) if not error]
-    whole = merge([change for change, *_ in fit])
-    holders = [run for _, holders, *_ in fit for run in holders]
-    added, ended = write(connection, whole, holders, asked[-1][3])
-    for change, _, subjects, _ in fit:
+    whole = merge([change for change, _, _ in fit])
+    added, ended = write(connection, whole, [run for _, holders, _ in fit for run in holders])
+    for change, _, subjects in fit:
         subjects[:] = follow_ends(connection, change, ended)
     left = iter(added)
     return [error or list(islice(left, len(one[0].new))) for one, error in zip(asked, moved, strict=True)]
@@ -355,7 +348,7 @@ def merge(changes: Sequence[Change]) -> Change:
 
 
 def write(
-    connection: sqlite3.Connection, change: Change, holders: Sequence[RunId], excuses: Excuses
+    connection: sqlite3.Connection, change: Change, holders: Sequence[RunId]
 ) -> tuple[list[RunId | None], set[RunId]]:
     """Write a change but for incidents and messages; return the ids of its new runs, and the ends that applied."""
     for run in holders:
@@ -372,15 +365,14 @@ def write(
     if change.end:
         clear_after_runs(connection, change.end)
         recordings.add(connection, [(end.run, end.record) for end in change.end if end.record and end.run in ended])
-    samples = [end.sample for end in change.end if end.sample and end.run in ended] if ended else []
-    if samples := samples + idle_of(change.cursors):
-        note(connection, samples, excuses)
     return added, ended
 
 
 def write_of_jobs(connection: sqlite3.Connection, change: Change) -> None:
     if change.cursors:
         connection.executemany(SET_CURSOR, map(astuple, change.cursors))
+        idle = [(each.job, each.idle_since_ms) for each in change.cursors if each.idle_since_ms is not None]
+        execute_each(connection, ADD_IDLE, idle)
     if change.heard:
         connection.executemany(HEAR, change.heard.items())
     for wanted in change.dropped:
@@ -459,7 +451,7 @@ def row_of_end(end: End) -> tuple[str | int | None, ...]:
         end.ended_ms, end.outcome.value, end.failure and end.failure.value,
         storable(end.reason), storable(end.traceback), end.cpu_ms, end.storage_errors,
         storable(end.result), end.http_status, end.items_found, end.items_new, end.items_changed,
-        storable(end.note), end.run,
+        storable(end.note), end.stale_ms, end.latency, end.run,
     )  # fmt: skip
 
 

@@ -195,7 +195,7 @@ async def values_of(asked: Asked, job: JobId) -> dict[str, object]:
     row = detail.row
     spec = services.catalogue.spec(job)
     runs = await services[PastRunsService].newest(job, limit=RUNS_SHOWN, before=None)
-    uptime = await services[UptimeService].detail(job, DAYS_SHOWN)
+    (uptime,) = await services[UptimeService].look([job], days=DAYS_SHOWN)
     mark, _, heading = words.words_of_row(row)
     found = await services[IncidentService].list(is_open=True, job=job, before=None, limit=1)
     return {

@@ -289,7 +289,7 @@ class OverviewService:
     async def _read(self, strips: Strips, jobs: list[JobId]) -> None:
         live, changes = filter(None, map(self.jobs.live.find, jobs)), {job: strips.changes[job] for job in jobs}
         found, series = await read_strips(self.store, [job.spec for job in live])
-        uptimes = await self.store.uptime.read(jobs, self.jobs.clock.now_ms(), UPTIMES, latency=False)
+        uptimes = await self.store.uptime.read(jobs, self.jobs.clock.now_ms(), UPTIMES)
         for job, strip in found.items():
             packed = RunStrip(ids=array("q", strip.ids), marks=strip.marks, took_ms=array("q", strip.took_ms))
             uptime = {name: span.uptime for name, span in uptimes[job].spans.items()}

@@ -108,7 +108,7 @@ class PastRunsService:
         points.reverse()  # oldest first
         is_partial = len(page) == POINTS_PAGE
         found = await asyncio.to_thread(views.make_statistics, job, span, points, now_ms, is_partial=is_partial)
-        uptime = (await self.store.uptime.read([job], now_ms, [span.value], latency=False))[job]
+        uptime = (await self.store.uptime.read([job], now_ms, [span.value]))[job]
         return structs.replace(found, uptime=uptime.spans[span.value].uptime)
 
     async def tasks(self, run: RunId) -> list[run_views.TaskView]:

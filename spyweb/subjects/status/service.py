@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,7 +34,7 @@ from spyweb.settings.sections import StatusPageSettings
 from spyweb.settings.units import DAY_MS, MINUTE_MS
 from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, pattern_of, planned_windows
 from spyweb.store.model.incidents import Incident, job_of
-from spyweb.store.model.uptime import READ_AT_ONCE, UptimeSpan
+from spyweb.store.model.uptime import READ_AT_ONCE, UptimeSpan, add_up
 from spyweb.store.sqlite.store import Store
 from spyweb.views.jobs import to_json
 from spyweb.web.access.guard import TRAIL, check_right
@@ -130,12 +129,13 @@ class StatusService:
         rest = iter(specs.values())
         while some := [*islice(rest, READ_AT_ONCE)]:
             ids = [spec.id for spec in some]
-            uptimes, days = await self.store.uptime.read(ids, now_ms, ("24h",)), await self.store.uptime.days(ids, DAYS)
+            uptimes = await self.store.uptime.read(ids, now_ms, ("24h",), DAYS)
             for spec in some:
-                state = {True: "up", False: "down", None: "unknown"}[uptimes[spec.id].up]
+                uptime = uptimes[spec.id]
+                state = {True: "up", False: "down", None: "unknown"}[uptime.up]
                 state = "troubled" if state == "up" and spec.id in troubled else state
                 state = state if calendar.until(spec.id, now_ms) is None else "maintenance"
-                shown[spec.id] = show_job(spec, state, uptimes[spec.id].spans["24h"], [*days[spec.id].values()])
+                shown[spec.id] = show_job(spec, state, uptime.spans["24h"], [*uptime.days.values()])
         state, words = words_of([job["state"] for job in shown.values()])
         head = {"key": key_of(self._secret, ""), "title": page.title, "state": state, "words": words}
         groups = [{"name": name, "jobs": [shown[spec.id] for spec in jobs]} for name, jobs in named]
@@ -187,9 +187,9 @@ def groups_of(page: StatusPageSettings, specs: Iterable[JobSpec]) -> list[tuple[
 
 
 def show_job(spec: JobSpec, state: str, today: UptimeSpan, days: Sequence[UptimeSpan]) -> dict[str, Any]:
-    shares = {"24h": share_of([today]), "30d": share_of(days[-30:]), "90d": share_of(days)}
+    shares = {"24h": today.uptime, "30d": add_up(days[-30:]).uptime, "90d": add_up(days).uptime}
     job = {"name": spec.name, "state": state, "badge": f"{spec.id}.svg", "uptime": shares}
-    return {**job, "latency_ms": today.percentile(50), "days": [share_of([day]) for day in days]}
+    return {**job, "latency_ms": today.percentile(50), "days": [day.uptime for day in days]}
 
 
 def show_incident(incident: Incident, name: str, secret: bytes) -> dict[str, Any]:
@@ -217,12 +217,6 @@ def words_of(states: Sequence[str]) -> tuple[str, str]:
         return gravest, "Everything is up" if gravest == "up" else "Nothing is known yet"
     phrase = {"troubled": "with a problem", "maintenance": "in maintenance"}.get(gravest, gravest)
     return gravest, f"{states.count(gravest)} of {counted(len(states), 'service')} {phrase}"
-
-
-def share_of(spans: Sequence[UptimeSpan]) -> float | None:
-    """Return the uptime of spans together; it is 1 only where nothing was down."""
-    up_ms, down_ms = sum(span.up_ms for span in spans), sum(span.down_ms for span in spans)
-    return math.floor(up_ms / (up_ms + down_ms) * 100_000) / 100_000 if up_ms + down_ms else None
 
 
 def key_of(secret: bytes, known: str) -> str:

@@ -35,4 +35,5 @@ async def list_uptimes(request: web.Request) -> web.Response:
 async def show_uptime(request: web.Request) -> web.Response:
     """Show for how long a job was up, also on each day of UTC."""
     job, days = job_in_path(request), query_of(request, DaysQuery).days
-    return json_answer(await service_of(request, UptimeService).detail(job, days))
+    (view,) = await service_of(request, UptimeService).look([job], days=days)
+    return json_answer(view)

@@ -24,10 +24,8 @@ def uptime(context: typer.Context, job: MaybeJob = None, form: Output = Format.T
     jobs = [view.id for view in views] if job is None else [find_in(views, job)]
     found: list[UptimeView] = []
     if not isinstance(source, DaemonClient):
-        clock, latency = source.clock, job is not None
-        found = source.read(
-            lambda store: UptimeService(store=store.uptime, clock=clock).look(jobs, latency=latency), found
-        )
+        clock = source.clock
+        found = source.read(lambda store: UptimeService(store=store.uptime, clock=clock).look(jobs), found)
     elif job is None:
         found = source.ask("GET", "/api/uptime", list[UptimeView])
     else:
@@ -57,5 +55,4 @@ def row_of_span(named: tuple[str, SpanView]) -> dict[str, str]:
 
 
 def share(uptime: float | None) -> str:
-    """Return a share in percent, cut and not rounded: 100 % only where nothing was down."""
-    return "" if uptime is None else f"{int(uptime * 100_000) / 1000:g} %"
+    return "" if uptime is None else f"{uptime * 100:.5g} %"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from spyweb.clock import Clock
 from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS
-from spyweb.store.model.uptime import READ_AT_ONCE, JobUptime, UptimeSpan, begin_of
+from spyweb.store.model.uptime import READ_AT_ONCE, SPANS, JobUptime, UptimeSpan, begin_of
 from spyweb.store.sqlite.uptime import Uptimes
 from spyweb.views.runs import copied
 
@@ -27,7 +27,7 @@ class SpanView(Struct, frozen=True, kw_only=True):
     unknown_ms: int  # without a result, paused, disabled or absent
     ok: int
     failed: int
-    latency_p50_ms: float | None  # of the successes: right to 9.1 %; of the spans of one job
+    latency_p50_ms: float | None  # of the successes: right to 9.1 %
     latency_p95_ms: float | None
 
 
@@ -47,24 +47,19 @@ class UptimeService:
     store: Uptimes
     clock: Clock
 
-    async def look(self, jobs: Sequence[JobId], *, latency: bool = False) -> list[UptimeView]:
+    async def look(self, jobs: Sequence[JobId], *, days: int = 0) -> list[UptimeView]:
+        """Return the uptime of jobs, and of each of so many days."""
         views, now_ms = list[UptimeView](), self.clock.now_ms()
         for first in range(0, len(jobs), READ_AT_ONCE):
-            found = await self.store.read(jobs[first : first + READ_AT_ONCE], now_ms, latency=latency)
+            found = await self.store.read(jobs[first : first + READ_AT_ONCE], now_ms, SPANS, days)
             views += [view_uptime(job, uptime, now_ms) for job, uptime in found.items()]
         return views
-
-    async def detail(self, job: JobId, days: int) -> UptimeView:
-        """Return the uptime of a job, and of each of so many days."""
-        (view,), found = await self.look([job], latency=True), await self.store.days([job], days)
-        now_ms = self.clock.now_ms()
-        shown = [view_span(day, start_ms, min(start_ms + DAY_MS, now_ms)) for start_ms, day in found[job].items()]
-        return structs.replace(view, days=shown)
 
 
 def view_uptime(job: JobId, found: JobUptime, now_ms: int) -> UptimeView:
     spans = {name: view_span(span, begin_of(name, now_ms), now_ms) for name, span in found.spans.items()}
-    return copied(UptimeView, found, job=job, spans=spans)
+    days = [view_span(day, start_ms, min(start_ms + DAY_MS, now_ms)) for start_ms, day in found.days.items()]
+    return copied(UptimeView, found, job=job, spans=spans, days=days)
 
 
 def view_span(span: UptimeSpan, since_ms: int, until_ms: int) -> SpanView:

@@ -40,7 +40,7 @@ from spyweb.views.jobs import MaySee, anything
 from spyweb.views.runs import copied
 from spyweb.words import counted
 
-NOT_SETTLED = "the uptime of jobs up to a change of their maintenance was not stored"
+NOT_COUNTED = "the uptime of jobs up to a change of their maintenance was not stored"
 NOT_RUN: Final = (Outcome.MISSED, Outcome.SKIPPED, Outcome.PAUSED, Outcome.LOST)
 
 
@@ -270,16 +270,13 @@ class MaintenanceService:
         for each in self._begun.values():
             window, ids = Once(each.start_ms, each.end_ms), frozenset[str]().union(*(tagged[tag] for tag in each.tags))
             rules.append(MaintenanceRule(window, each.jobs, each.text, each.tags, ids, each.id, each.by))
-        self._all = MaintenanceCalendar(rules)
-        self._excuse()
-
-    def _excuse(self) -> None:
-        """Let the calendar excuse the time of jobs; what removed windows have excused stays so."""
-        before, self.uptime.excuses = self.uptime.excuses, self._all
-        gone = {*before.rules} - {*self._all.rules} if isinstance(before, MaintenanceCalendar) else set()
+        before, self._all = self._all, MaintenanceCalendar(rules)
+        self.uptime.excused = self._all.excused
+        gone = {*before.rules} - {*rules}  # what they have excused stays so
         jobs = [job.id for job in self.live if job.mine and any(rule.covers(job.id) for rule in gone)]
         if jobs:
-            self.uptime.settle(jobs, before, self.clock.now_ms()).add_done_callback(partial(note_refused, NOT_SETTLED))
+            counted = self.uptime.count(jobs, self.clock.now_ms(), before.excused)
+            counted.add_done_callback(partial(note_refused, NOT_COUNTED))
 
     async def begin(self, for_ms: int, by: str, *, jobs: Sequence[str], tags: Sequence[str], text: str) -> int:
         """Begin a window; return its id.  Raises Refused where no job is called so, and of too many windows."""

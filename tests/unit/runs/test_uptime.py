@@ -7,10 +7,9 @@ from msgspec.structs import replace
 
 from spyweb.model import Cron, Ending, Every, Failure, JobId, Never, Outcome, Pings, Retry, Run, Schedule, Trigger
 from spyweb.runs.pings import Ping
-from spyweb.runs.uptime import latency_of, sample_of, stale_after
+from spyweb.runs.uptime import latency_of, stale_after, stale_of
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
-from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once
-from spyweb.store.model.uptime import HOURS_KEPT_MS, Excuses, UptimeSpan
+from spyweb.store.model.uptime import KEPT_MS, UptimeSpan, bucket_of
 from tests.fakes.daemon_service import NOW_MS, make_run
 from tests.fakes.harness import Harness, make_job, make_spec
 from tests.fakes.hooks import make_pings
@@ -26,26 +25,25 @@ async def span_of(t: Harness, job: JobId = PRICES) -> UptimeSpan:
 
 
 @pytest.mark.parametrize(
-    ("ending", "run", "up"),
+    ("ending", "run", "is_result"),
     [
         (SUCCESS, {}, True),
-        (FAILED, {}, False),
-        (GUILTY, {}, False),
-        (CANCELLED, {}, None),
-        (SKIPPED, {}, None),
-        (SKIPPED, {"attempt": 2}, False),  # the failure that it was to retry stands
-        (STOPPED, {}, None),
-        (FAILED, {"trigger": Trigger(dry_run=True)}, None),
-        (FAILED, {"trigger": Trigger(debug=True)}, None),
-        (FAILED, {"trigger": Trigger(incident={"id": 1})}, None),
-        (FAILED, {"trigger": Trigger(finding="drift")}, None),
+        (FAILED, {}, True),
+        (GUILTY, {}, True),
+        (CANCELLED, {}, False),
+        (SKIPPED, {}, False),
+        (SKIPPED, {"attempt": 2}, True),  # the failure that it was to retry stands
+        (STOPPED, {}, False),
+        (FAILED, {"trigger": Trigger(dry_run=True)}, False),
+        (FAILED, {"trigger": Trigger(debug=True)}, False),
+        (FAILED, {"trigger": Trigger(incident={"id": 1})}, False),
+        (FAILED, {"trigger": Trigger(finding="drift")}, False),
     ],
 )
-def test_a_run_says_whether_its_job_is_up_where_it_is_the_jobs_own_work(
-    ending: Ending, run: dict[str, object], up: bool | None
+def test_a_run_is_a_result_of_its_job_where_it_is_the_jobs_own_work(
+    ending: Ending, run: dict[str, object], is_result: bool
 ) -> None:
-    found = sample_of(make_job(), make_run(1, **run), ending, NOW_MS, Excuses())
-    assert (found and found.up) == up
+    assert (stale_of(make_job(), make_run(1, **run), ending, NOW_MS) is not None) == is_result
 
 
 @pytest.mark.parametrize(
@@ -54,7 +52,7 @@ def test_a_run_says_whether_its_job_is_up_where_it_is_the_jobs_own_work(
         (Every(period_ms=MINUTE_MS), 2 * MINUTE_MS + 5_000),
         (Cron(expression="0 3 * * *", timezone="UTC"), DAY_MS + 3 * HOUR_MS + 5_000),  # from midnight on
         (Pings(schedule=Every(period_ms=HOUR_MS), grace_ms=MINUTE_MS), 2 * HOUR_MS + MINUTE_MS + 5_000),
-        (Never(), HOURS_KEPT_MS),
+        (Never(), KEPT_MS["hour"]),
     ],
 )
 def test_a_result_holds_for_two_due_times_and_as_long_as_a_run_may_take(schedule: Schedule, holds_ms: int) -> None:
@@ -66,7 +64,7 @@ def test_a_result_holds_for_two_due_times_and_as_long_as_a_run_may_take(schedule
     [
         ({b"latency": 12}, 12.0),
         ({"latency": 1.5}, 1.5),
-        ({"latency": -3}, 0.0),
+        ({"latency": -3}, 1.0),
         ({"latency": "much"}, 2_000.0),
         ("ok", 2_000.0),
         (None, 2_000.0),
@@ -74,19 +72,14 @@ def test_a_result_holds_for_two_due_times_and_as_long_as_a_run_may_take(schedule
 )
 def test_the_latency_is_what_the_script_has_returned_or_how_long_it_has_run(result: object, latency: float) -> None:
     run: Run = make_run(1, started_ms=NOW_MS - 2_000)
-    assert latency_of(run, replace(SUCCESS, result=result), NOW_MS) == latency
+    assert latency_of(run, replace(SUCCESS, result=result), NOW_MS) == bucket_of(latency)
+    assert latency_of(run, replace(FAILED, result=result), NOW_MS) is None
 
 
-def test_a_sample_knows_since_when_its_job_had_no_maintenance_and_what_is_paused_holds_for_nothing() -> None:
-    rule = MaintenanceRule(Once(NOW_MS - 1_000, NOW_MS + 1_000), ("prices",))
-    found = sample_of(make_job(), make_run(1), SUCCESS, NOW_MS, MaintenanceCalendar([rule]))
-    assert found is not None
-    assert found.free_ms > NOW_MS
+def test_the_result_of_a_job_that_is_paused_holds_for_nothing() -> None:
     job = make_job()
     job.cursor = replace(job.cursor, idle_since_ms=1)
-    paused = sample_of(job, make_run(1), SUCCESS, NOW_MS, Excuses())
-    assert paused is not None
-    assert paused.stale_ms == NOW_MS
+    assert stale_of(job, make_run(1), SUCCESS, NOW_MS) == NOW_MS
 
 
 async def test_a_run_that_is_retried_is_no_result_until_its_last_attempt(t: Harness) -> None:

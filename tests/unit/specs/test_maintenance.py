@@ -259,12 +259,6 @@ def test_windows_that_overlap_or_follow_at_once_excuse_a_job_as_one() -> None:
     assert (calendar.excused("web", 20, 30), calendar.excused("mail", 0, 99)) == ([], [])
 
 
-def test_a_job_has_had_no_maintenance_since_the_last_window_that_is_known() -> None:
-    calendar = MaintenanceCalendar([MaintenanceRule(Once(10, 20), ("web",))])
-    assert [calendar.free_since("web", now_ms) for now_ms in (5, 9, 10, 19, 20, 25)] == [5, 5, 11, 20, 20, 20]
-    assert [calendar.free_since("db", 15), MaintenanceCalendar().free_since("web", 15)] == [15, 0]
-
-
 def walked_spans(rule: MaintenanceRule, from_ms: int, until_ms: int) -> list[tuple[int, int]]:
     if isinstance(rule.window, Once):
         return [(rule.window.start_ms, rule.window.end_ms)]

@@ -63,9 +63,9 @@ FILL = """
     INSERT INTO told SELECT g, 'mail', 'open' FROM generate_series(1, 10000) g;
     INSERT INTO subject SELECT 'job:' || g, 0, 0, NULL, '{}', '[]' FROM generate_series(1, 5000) g;
     INSERT INTO lock SELECT convert_to('k' || g, 'UTF8'), 'x', g, g, g, g FROM generate_series(1, 5000) g;
-    INSERT INTO uptime SELECT 'job' || (g % 600), CASE WHEN g % 3 = 0 THEN 'day' ELSE 'hour' END, g, 1, 1, 1, 1, 1, 'A'
+    INSERT INTO uptime SELECT 'job' || (g % 600), CASE WHEN g % 3 = 0 THEN 'day' ELSE 'hour' END, g, 1, 1, 1, 1, 1, '{}'
         FROM generate_series(1, 60000) g;
-    INSERT INTO standing SELECT 'job' || g, 1, 1, 1, 1, 1, 1, 1, 1, 1, 'A' FROM generate_series(1, 5000) g;
+    INSERT INTO standing SELECT 'job' || g, 1, 1, 1, 1 FROM generate_series(1, 5000) g;
     INSERT INTO request (scope, key, fingerprint, run, at_ms)
         SELECT 'job', convert_to('k' || g, 'UTF8'), 'x', g, g FROM generate_series(1, 5000) g;
 """
@@ -82,7 +82,10 @@ HOT: dict[str, tuple[str, Any]] = {
     "a page of an export": (scanning.PAGE, {"after": 30000, "now_ms": 1, "namespaces": None, "limit": 500}),
     "a cursor": (runs.FIND_CURSOR, ("job5",)),
     "several cursors": (runs.FIND_CURSORS, ('["job5", "job6"]',)),
-    "the end of a run": (runs.END_RUN, (1, "success", None, "", "", 0, 0, "", None, None, None, None, "", 500)),
+    "the end of a run": (
+        runs.END_RUN,
+        (1, "success", None, "", "", 0, 0, "", None, None, None, None, "", None, None, 500),
+    ),
     "open runs": (runs.OPEN_RUNS, ()),
     "the newest row of a job": (runs.NEWEST_ROW, ("job5",)),
     "the latest run of each job": (runs.LATEST_RUNS, ()),
@@ -110,12 +113,11 @@ HOT: dict[str, tuple[str, Any]] = {
     "incidents to tell of": (incidents.TO_TELL, ("mail",)),
     "open incidents": (incidents.LIST_OPEN, (None, FAR, 30, 0)),
     "a subject": (incidents.FIND_SUBJECT, ("job:5",)),
-    "the next result of a job": (uptime.ADVANCE, ("job5", 2, 1, "A", 3, 0)),
-    "standing results": (uptime.FIND, ('["job5", "job6"]',)),
+    "standing results": (uptime.FIND_STANDING, ('["job5", "job6"]',)),
     "an hour of a job": (uptime.FIND_SPAN, ("job5", "hour", 5)),
     "a span of uptime": (uptime.SPAN, ('["job5", "job6"]', 100, 200, 60000)),
-    "days of uptime": (uptime.OF_DAYS, ("job5", 100, 60000)),
-    "uptime that is too old": (uptime.OUTDATED, ("job5", 500, 100, 200)),
+    "days of uptime": (uptime.OF_DAYS, ('["job5"]', 100, 60000)),
+    "uptime that is too old": (uptime.DELETE_SPANS, ('["job5", "job6"]', "hour", 500)),
     "locks of a run": ("DELETE FROM lock WHERE run = ? RETURNING name", (5,)),
 }
 

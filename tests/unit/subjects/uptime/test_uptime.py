@@ -8,9 +8,9 @@ import pytest
 
 from spyweb.model import JobId, Never
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
-from spyweb.store.model.uptime import UptimeSpan
+from spyweb.store.model.uptime import UptimeSpan, bucket_of
 from spyweb.subjects.runs.views import TimeSpan
-from spyweb.subjects.uptime.commands import row_of_job, row_of_span, share
+from spyweb.subjects.uptime.commands import row_of_job, row_of_span
 from spyweb.subjects.uptime.service import UptimeService
 from spyweb.web.pages.charts import draw_days
 from tests.fakes.client import Client, get_json
@@ -25,7 +25,7 @@ from tests.fakes.uptime import record, result
 async def fail_for_an_hour(service: FakeDaemonService) -> None:
     """Let the job have been up for three hours, then down until now."""
     begins = NOW_MS - 4 * HOUR_MS
-    await record(service.store, result(begins, latency_ms=100), result(NOW_MS - HOUR_MS, up=False))
+    await record(service.store, result(begins, latency=bucket_of(100)), result(NOW_MS - HOUR_MS, up=False))
 
 
 async def test_the_api_shows_each_span_and_each_day(client: Client, service: FakeDaemonService) -> None:
@@ -80,9 +80,7 @@ def test_a_day_is_drawn_by_how_bad_it_was() -> None:
 
 async def test_the_command_shows_a_job_in_a_row_and_its_spans(service: FakeDaemonService) -> None:
     await fail_for_an_hour(service)
-    (view, other) = await UptimeService(store=service.store.uptime, clock=service.clock).look(
-        [PRICES, JobId("news")], latency=True
-    )
+    (view, other) = await UptimeService(store=service.store.uptime, clock=service.clock).look([PRICES, JobId("news")])
 
     assert row_of_job(view) == {"job": "prices", "now": "down", **dict.fromkeys(("24h", "7d", "30d", "365d"), "75 %")}
     assert row_of_job(other) == {"job": "news", "now": "unknown", **dict.fromkeys(("24h", "7d", "30d", "365d"), "")}
@@ -90,8 +88,3 @@ async def test_the_command_shows_a_job_in_a_row_and_its_spans(service: FakeDaemo
         "span": "24h", "uptime": "75 %", "up": "3 h", "down": "1 h", "excused": "", "unknown": "20 h",
         "ok": "1", "failed": "1", "latency": "108 ms",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(("uptime", "words"), [(1.0, "100 %"), (0.9999999, "99.999 %"), (0.5, "50 %"), (None, "")])
-def test_a_share_is_100_percent_only_where_nothing_was_down(uptime: float | None, words: str) -> None:
-    assert share(uptime) == words

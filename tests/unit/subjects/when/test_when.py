@@ -16,7 +16,6 @@ from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
 from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once, Recurring
 from spyweb.store.model.access import Scope
 from spyweb.store.model.runs import Change
-from spyweb.store.model.uptime import Excuses
 from spyweb.subjects.runs.views import brief
 from spyweb.subjects.when import service as when
 from spyweb.subjects.when.pages import ROWS, WIDTH, draw_heat_map, draw_maintenance
@@ -174,7 +173,7 @@ async def test_what_maintenance_has_excused_stays_so_after_it_has_ended(served: 
     restarted = when.MaintenanceService(
         live=served.t.live, planned=MaintenanceCalendar, store=store.incidents, uptime=store.uptime, clock=clock
     )
-    store.uptime.excuses = Excuses()
+    store.uptime.excused = MaintenanceCalendar().excused
     await restarted.load()
     span = (await store.uptime.read([PRICES], clock.now_ms(), ["24h"]))[PRICES].spans["24h"]
     assert span.excused_ms == HOUR_MS + 10 * MINUTE_MS, "windows that ended while nothing ran are known"
