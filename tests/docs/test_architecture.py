@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from tests.fakes.repository import ROOT, modules, read
+from tests.fakes.repository import ROOT, modules, nodes, read
 
 SOURCE = ROOT / "spyweb"
 PAGE = read("docs/architecture.md")
@@ -44,7 +44,7 @@ def imports() -> Imports:
 
 
 def _names(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names if each.name.startswith("spyweb"))
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "spyweb":
@@ -120,7 +120,7 @@ def _functions(tree: ast.AST, within: str = "") -> Iterator[str]:
 def test_a_class_name_is_given_once() -> None:
     found: defaultdict[str, list[str]] = defaultdict(list)
     for file, tree in modules():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(file)
     assert {name: files for name, files in found.items() if len(files) > 1} == {}
@@ -134,7 +134,7 @@ def test_the_first_line_of_a_docstring_stands_alone() -> None:
 
 def _first_lines() -> Iterator[tuple[str, str, str]]:
     for file, tree in modules():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 text = ast.get_docstring(node)
                 if text and not _is_for_script_authors(file, node):

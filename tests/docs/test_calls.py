@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tests.fakes.repository import ROOT, modules, read
+from tests.fakes.repository import ROOT, modules, nodes, read
 
 BLOCKING = {
     "write", "writelines", "flush", "write_text", "write_bytes", "read_text", "read_bytes", "fsync", "fdatasync",
@@ -80,9 +80,9 @@ IN_THREADS = {
 
 def calls(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """The function and the call, of each one that may block."""
-    for function in ast.walk(tree):
+    for function in nodes(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            for node in ast.walk(function):
+            for node in nodes(function):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in BLOCKING:
                     yield function.name, ast.unparse(node.func)
 
@@ -147,9 +147,8 @@ BOUNDS = {
 def starts() -> Iterator[tuple[str, str]]:
     """Yield the module and the function of each call that starts a process."""
     for path, tree in modules():
-        nodes = list(ast.walk(tree))
-        calls = [node for node in nodes if isinstance(node, ast.Call) and _is_start(node.func)]
-        functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        calls = [node for node in nodes(tree) if isinstance(node, ast.Call) and _is_start(node.func)]
+        functions = [node for node in nodes(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
         for call in calls:
             around = [each for each in functions if each.lineno <= call.lineno <= (each.end_lineno or 0)]
             yield path, max(around, key=lambda each: each.lineno).name if around else ""
@@ -173,7 +172,7 @@ def test_each_place_that_starts_a_process_says_what_bounds_them() -> None:
 def test_such_a_function_is_called_by_its_module() -> None:
     names = STARTS | {name for _, name in OF_MODULES}
     for path, tree in modules():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.ImportFrom) and node.module in MODULES - {"asyncio"}:
                 assert not [each.name for each in node.names if each.name in names], path
 
@@ -185,9 +184,8 @@ PROPERTIES = {"charset", "content_type"}
 
 def decoding(path: str, tree: ast.Module) -> list[str]:
     """Return the places of a module that would decode so."""
-    nodes = list(ast.walk(tree))
-    called = [node.func for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
-    read = [node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)]
+    called = [node.func for node in nodes(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    read = [node for node in nodes(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)]
     found = [node for node in called if node.attr in METHODS] + [node for node in read if node.attr in PROPERTIES]
     return [f"{path}:{node.lineno}: {ast.unparse(node)}" for node in found]
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.repository import modules as sources
+from tests.fakes.repository import nodes
 
 SAMPLE = [chr(code) for code in [*range(0x180), 0x2028, 0x4E2D, 0xDC80, 0x1F600]]
 SEARCHES = ("search", "finditer", "findall", "sub", "subn", "split")
@@ -105,8 +106,8 @@ def find_expressions() -> Iterator[tuple[str, re.Pattern[Any]]]:
 def asked_in_functions(module: ModuleType, tree: ast.Module) -> Sequence[str | bytes | None]:
     """Return what calls of `re` inside functions are given, where it can be read off."""
     asked: list[str | bytes | None] = []
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    for call in [node for function in functions for node in ast.walk(function) if isinstance(node, ast.Call)]:
+    functions = [node for node in nodes(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for call in [node for function in functions for node in nodes(function) if isinstance(node, ast.Call)]:
         where = call.func.value if isinstance(call.func, ast.Attribute) else None
         if isinstance(where, ast.Name) and where.id == "re" and ast.unparse(call.func) != "re.escape":
             given = call.args[0]
@@ -198,7 +199,7 @@ def searched_names() -> set[tuple[str, str]]:
     return {
         (path.removeprefix("spyweb/").removesuffix(".py").replace("/", "."), node.value.id)
         for path, tree in sources()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Attribute) and node.attr in SEARCHES and isinstance(node.value, ast.Name)
     }
 

@@ -6,6 +6,7 @@ import ast
 import gc
 import re
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -56,6 +57,12 @@ def modules() -> tuple[tuple[str, ast.Module], ...]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@cache
+def nodes(tree: ast.AST) -> Sequence[ast.AST]:
+    """Return what `ast.walk` yields; a walk takes longer than all that is done with it."""
+    return list(ast.walk(tree))
 
 
 def code_words(text: str) -> set[str]:

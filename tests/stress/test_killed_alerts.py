@@ -144,7 +144,7 @@ def test_a_daemon_killed_between_a_run_and_its_message_loses_nothing_and_shows_n
     tmp_path: Path, services: Services, torture: bool
 ) -> None:
     if not torture:
-        pytest.skip("takes minutes: --torture; two such kills are in tests/integration/test_alerts.py")
+        pytest.skip("takes minutes: --torture; two such kills are in tests/integration/test_told_by_scripts.py")
     root = tmp_path / "project"
     root.mkdir()
     project = Project(root)
