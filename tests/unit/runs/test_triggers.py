@@ -8,14 +8,13 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
-import structlog
 from msgspec import to_builtins
 
 from spyweb.errors import NoAccess, SpywebError, StoreError
 from spyweb.model import After, Every, JobId, Misfire, MisfirePolicy, Never, Overlap, Retry, RunId, RunState
 from spyweb.ownership import slot_of
 from spyweb.runs.run_queue import CAUSED_LIMIT
-from spyweb.runs.triggers import MOST_DEPTH, PAGE
+from spyweb.runs.triggers import PAGE
 from spyweb.store.model.entries import BEFORE_ALL, GLOBAL, Origin, Position, Put, WantedChange
 from tests.fakes.changes import refuse
 from tests.fakes.clock import FakeClock
@@ -236,24 +235,6 @@ async def test_changes_for_a_job_that_is_gone_leave_the_store(t: TriggeredHarnes
 
 
 # Chains
-
-
-async def test_a_job_that_starts_itself_is_stopped_at_depth_16(t: TriggeredHarness) -> None:
-    job = make_listener("loop")
-    await t.settle(make_listener("other", on=on(scope="elsewhere")), job)
-    with structlog.testing.capture_logs() as logged:
-        await t.change("k")
-        for depth in range(1, 2 * MOST_DEPTH):
-            runs = await t.harness.store.runs.list(job.id, limit=1)
-            if len(t.events("loop")) < depth:
-                break
-            await t.change("k", depth, origin=Origin(job=job.id, run=runs[0].id, depth=depth))
-
-    assert len(t.events("loop")) == MOST_DEPTH
-    assert (await t.harness.record())[-1] == "loop state skipped"
-    (error,) = [line for line in logged if line["log_level"] == "error"]
-    assert error["chain"] == " → ".join(["loop"] * (MOST_DEPTH + 1))
-    assert (error["scope"], error["key"]) == ("orders", "k")
 
 
 async def test_a_chain_goes_on_through_retries_and_the_jobs_that_follow(t: TriggeredHarness) -> None:
