@@ -168,6 +168,8 @@ async def test_a_job_is_moved_out_of_a_slot_only_while_no_living_node_runs_it_th
         return (await runs.cursors())[job].pool
 
     assert await pool() == gpu.pool
+    await runs.record(Change(cursors=[replace(cursor, idle_since_ms=1, paused=True)]))  # it is idle, and not absent
+    assert await pool() == gpu.pool
     (run,) = await runs.record(Change(new=[NewRun(job=job, state=RunState.RUNNING, trigger=Trigger())]))
     await runs.record(Change(cursors=[replace(cursor, idle_since_ms=1)]))  # the owner's file was removed
     assert await pool() == gpu.pool
