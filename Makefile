@@ -6,10 +6,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := PYTHONWARNINGS=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip
 TESTS ?= tests
+SEEDS ?= 1000
+MINUTES ?= 5
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup start test torture check format docs screenshots bench dist dist-check clean
+.PHONY: help setup start test torture simulate check format docs screenshots bench dist dist-check clean
 .DELETE_ON_ERROR:
 
 help:  ## show this list
@@ -26,6 +28,10 @@ test: $(VENV)/installed-dev  ## the whole test suite (TESTS=tests/unit for a par
 torture: $(VENV)/installed-dev  ## the long tests: stress, many examples of each property, costs, every benchmark
 	$(BIN)/pytest -q --torture --timeout 120 $(ARGS) tests/stress tests/property tests/integration/test_worker_hostile.py tests/unit/test_stalls.py tests/acceptance/test_api.py
 	$(BIN)/pytest -q --torture --timeout 120 $(ARGS) -m deep tests
+	$(BIN)/python -m tests.simulation --seeds 1000000 --seconds $$(($(MINUTES) * 60))
+
+simulate: $(VENV)/installed-dev  ## daemons through crashes, faulty disks and wrong clocks, in virtual time (SEEDS=1000, SEED=7)
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(if $(SEED),--seed $(SEED))
 
 check: $(VENV)/installed-dev  ## format, lint, types, floors, docs
 	$(BIN)/ruff format --check .

@@ -1,74 +1,93 @@
-"""Three nodes on one database, in virtual time: whatever fails, each promise of invariants.py holds.
+"""Whatever fails, each promise of invariants.py holds: three nodes on one database, and a daemon alone on its disk.
 
-The scheduler, the runner, the live jobs, the work of slots, the loops of a node and the store are the real ones.  Each
-seed is a game, the same each time.
+The scheduler, the runner, the live jobs, the reloader, the loops of a node, locks, incidents, the outbox and the store
+are the real ones, in virtual time.  Each seed is a game, the same each time.  `make simulate` plays many.
 """
 
 from __future__ import annotations
 
-import logging
+from pathlib import Path
 
 import pytest
-import structlog
 
-from spyweb import ownership
-from tests.fakes.simulation import planted
-from tests.fakes.simulation.planted import Planted
-from tests.fakes.simulation.virtual_time import play
+from tests.fakes.simulation import disk
+from tests.fakes.simulation.alone import Alone
+from tests.fakes.simulation.game import Game, Step, be_quiet, find, play, shrink
+from tests.fakes.simulation.invariants import PROMISES, Promise
+from tests.fakes.simulation.mutants import MUTANTS, Mutant
+from tests.fakes.simulation.planted_alone import overlapping
 from tests.fakes.simulation.world import World
 
-SEEDS, MORE_SEEDS, AT_ONCE = 30, 3_000, 150
+ROOT = Path(__file__).parents[2]
+SEEDS = {World: 20, Alone: 12}  # about eight seconds
+MORE_SEEDS, AT_ONCE = 2_000, 100
+WINDOW = 60  # statements and commits, each of which fails in a game of its own
+CHEAP = 5  # games: a fault that is found within them is planted each time
 
 
 @pytest.fixture(autouse=True)
-def few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have few slots, so that each has jobs, and no log: a game would write thousands of lines."""
-    monkeypatch.setattr(ownership, "SLOTS", 8)
-    monkeypatch.setattr(ownership, "LABEL_SLOTS", 2)
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+def quiet() -> None:
+    be_quiet()
 
 
-def find(seeds: range) -> str:
-    """Return the first promise that is broken in these games."""
-    return next(filter(None, (play(World(seed).play()) for seed in seeds)), "")
+def first_broken(kind: type[Game], seeds: range) -> str:
+    game = find(kind, seeds)
+    return f"seed {game.seed}: {game.broken}" if game else ""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_whatever_fails_every_promise_holds() -> None:
-    assert find(range(SEEDS)) == ""
+@pytest.mark.parametrize("kind", SEEDS)
+def test_whatever_fails_every_promise_holds(kind: type[Game]) -> None:
+    assert first_broken(kind, range(SEEDS[kind])) == ""
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("first", range(SEEDS, MORE_SEEDS, AT_ONCE))
-def test_whatever_fails_every_promise_holds_in_many_games(first: int) -> None:
-    assert find(range(first, first + AT_ONCE)) == ""
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", SEEDS)
+@pytest.mark.parametrize("first", range(0, MORE_SEEDS, AT_ONCE))
+def test_whatever_fails_every_promise_holds_in_many_games(first: int, kind: type[Game]) -> None:
+    assert first_broken(kind, range(first, first + AT_ONCE)) == ""
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("how", disk.HOW)
+def test_any_statement_and_any_commit_may_fail(how: str) -> None:
+    for number in range(1, WINDOW):
+        assert play(Alone, 0, [Step(1.0, "fail_disk", f"{how} {number}", 0)]).broken == "", number
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("plant", "seeds"),
-    [
-        (planted.without_fence, 30),
-        (planted.fenced_before, 30),
-        pytest.param(planted.shared_lock, 200, marks=pytest.mark.deep),
-        (planted.trust_by_wall_clock, 60),
-        (planted.no_trust, 30),
-        (planted.taking_from_the_living, 10),
-        (planted.giving_beside_the_queue, 5),
-        (planted.beginning_what_is_in_doubt, 5),
-        (planted.skipping_in_silence, 5),
-    ],
+    "mutant",
+    [pytest.param(each, id=each.name, marks=pytest.mark.deep if each.seeds > CHEAP else ()) for each in MUTANTS],
 )
-def test_a_planted_fault_is_found_within_so_many_games(plant: Planted, seeds: int) -> None:
-    with plant():
-        assert find(range(seeds))
+def test_a_planted_fault_is_found_within_so_many_games(mutant: Mutant) -> None:
+    with mutant.plant():
+        assert find(mutant.world, range(mutant.seeds))
 
 
-def test_a_seed_plays_the_same_game_again() -> None:
-    first, second = World(7), World(7)
-    for world in (first, second):
-        play(world.play())
-    assert (first.runs, first.faults) == (second.runs, second.faults)
-    assert first.database.commits == second.database.commits
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SEEDS)
+def test_a_seed_plays_the_same_game_again(kind: type[Game]) -> None:
+    first, second = play(kind, 7), play(kind, 7)
+    assert first.story == second.story
+    assert first.tally == second.tally
+
+
+@pytest.mark.slow
+def test_a_history_that_fails_is_shown_without_what_does_not_matter() -> None:
+    with overlapping():
+        found = find(Alone, range(CHEAP))
+        assert found
+        shortest = shrink(found)
+    assert shortest.broken
+    assert len(shortest.script) < len(found.script) / 2
+    assert shortest.story[-1].endswith(shortest.broken)
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.words[:40])
+def test_a_promise_stands_in_the_docs(promise: Promise) -> None:
+    assert " ".join(promise.words.split()) in " ".join((ROOT / promise.file).read_text().split())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from random import Random
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -21,7 +22,7 @@ from spyweb.store.model.nodes import Beat
 from tests.fakes.clock import START_MS
 from tests.fakes.simulation.database import Session, SimConnection, SimDatabase, SimNodes, Transaction
 from tests.fakes.simulation.virtual_time import BOOTED_S, MachineClock
-from tests.fakes.simulation.world import FAULTS, LEASE_MS, World
+from tests.fakes.simulation.world import LEASE_MS, World
 
 Planted = Callable[[], AbstractContextManager[Any]]
 
@@ -49,11 +50,13 @@ def trust_by_wall_clock() -> Iterator[None]:
     def boottime(clock: MachineClock) -> float:
         return BOOTED_S + (clock.now_ms() - START_MS) / 1000
 
-    def wake_up_early(world: World, name: str) -> None:
+    def wake_up_early(world: World, name: str, _dice: Random) -> None:
         world.machines[name].freeze(LEASE_MS * 1.5 / 1000)
         world.machines[name].offset_ms -= LEASE_MS * 2
 
-    with patch.object(MachineClock, "boottime", boottime), patch.dict(FAULTS, {wake_up_early: 60}):
+    often = patch.dict(World.STEPS, {"wake_up_early": 60})
+    possible = patch.object(World, "wake_up_early", wake_up_early, create=True)
+    with patch.object(MachineClock, "boottime", boottime), often, possible:
         yield
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import selectors
 from asyncio import Future
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from random import Random
 
 from spyweb.clock import Handle
 from tests.fakes.clock import START_MS, wake
 
-T = TypeVar("T")
-
 BOOTED_S = 1_000.0
+TIE_S = 1e-6  # timers of the same moment fire in any order
 
 
 class JumpingSelector(selectors.SelectSelector):
@@ -37,16 +36,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.now
 
 
-def play(work: Coroutine[object, object, T]) -> T:
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(work)
-
-
 class Machine:
     """A machine that may freeze, be cut off from the database, have a wrong clock, and start its daemon anew."""
 
-    def __init__(self, shuffle: Callable[[list[Any]], None], offset_ms: int) -> None:
-        self._shuffle, self.offset_ms = shuffle, offset_ms
+    def __init__(self, dice: Random, offset_ms: int) -> None:
+        self.dice, self.offset_ms = dice, offset_ms
         self._loop = asyncio.get_running_loop()
         self._late: list[Callable[[], object]] = []
         self._frozen_until = self._cut_until = 0.0
@@ -79,7 +73,7 @@ class Machine:
         if until == self._frozen_until:  # else it froze once more
             self._frozen_until = 0
             late, self._late = self._late, []
-            self._shuffle(late)
+            self.dice.shuffle(late)
             for call in late:
                 self._loop.call_soon(call)
 
@@ -102,7 +96,9 @@ class MachineClock:
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Handle:
         call = partial(self._machine.call, self._boot, callback)
-        return self._loop.call_later(seconds, call) if seconds > 0 else self._loop.call_soon(call)
+        if seconds <= 0:
+            return self._loop.call_soon(call)
+        return self._loop.call_later(seconds + self._machine.dice.random() * TIE_S, call)
 
     async def sleep(self, seconds: float) -> None:
         woken: Future[None] = self._loop.create_future()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio import TaskGroup
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import cast
+from typing import ClassVar, cast
+from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from spyweb import ownership
 from spyweb.cluster.node import ClusterNode
-from spyweb.errors import StoreError, StoreFenced
+from spyweb.errors import StoreFenced
 from spyweb.lua.session import Host, Request
 from spyweb.model import After, Ending, Every, JobId, JobSpec, Never, Outcome, Overlap, Retry, RunId
 from spyweb.ownership import Ownership
@@ -25,7 +25,8 @@ from tests.fakes.harness import assemble, make_job, make_spec, slot_work
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FAILED, LOST, SUCCESS, FakePool
 from tests.fakes.simulation.database import Link, SimDatabase, open_simulated
-from tests.fakes.simulation.invariants import Broken, Invariants
+from tests.fakes.simulation.game import Game, Step
+from tests.fakes.simulation.invariants import Invariants
 from tests.fakes.simulation.virtual_time import Machine, MachineClock
 
 LEASE_MS, BEAT_MS = 3_000, 500
@@ -34,7 +35,6 @@ NAMES = tuple(LABELS)
 RESTART_S, STOP_S = 0.3, 3.0
 SECONDS = 25.0  # with faults
 RECOVERS, QUIET_S = 4, 9.0  # each fourth game goes on without faults, until all has to work again
-ROUNDS = 10  # of the loop, in which all tasks have begun
 
 
 def first_jobs() -> dict[JobId, JobSpec]:
@@ -129,50 +129,57 @@ class Daemon:
         await scheduler.activate([job for job in (*new, *edited) if job.mine], {})
 
 
-class World:
-    """A cluster and its faults, all by one seed."""
+class World(Game):
+    """A cluster and its faults."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed, self.dice = seed, Random(seed)
+    STEPS: ClassVar = {
+        "freeze": 30,
+        "cut": 20,
+        "set_clock": 12,
+        "kill": 10,
+        "take_database_away": 6,
+        "fail_over": 2,
+        "edit": 14,
+        "drain": 6,
+    }
+
+    def __init__(self, seed: int, script: Sequence[Step] | None = None) -> None:
+        super().__init__(seed, script)
         self.files = {name: first_jobs() for name in NAMES}
-        self.invariants, self.broken = Invariants(), ""
-        self.faults = self.runs = 0
+        self.invariants = Invariants()
         self.daemons: dict[str, Daemon] = {}
 
-    async def play(self) -> str:
-        """Play it; return the promise that is broken first, if one is."""
-        self._loop = asyncio.get_running_loop()
-        self._over = self._loop.create_future()
+    def draw(self, dice: Random) -> Sequence[Step]:
+        steps, passed_s = list[Step](), 0.0
+        while passed_s < SECONDS - STOP_S:
+            after_s = dice.choice((0.2, 0.7, 2.0)) + (0 if steps else STOP_S)
+            what = dice.choices(list(self.STEPS), list(self.STEPS.values()))[0]
+            steps.append(Step(after_s, what, dice.choice(NAMES), dice.getrandbits(32)))
+            passed_s += after_s
+        return steps
+
+    async def play(self) -> None:
+        with patch.object(ownership, "SLOTS", 8), patch.object(ownership, "LABEL_SLOTS", 2):  # each has jobs
+            await super().play()
+
+    async def begin(self) -> None:
         self.database = SimDatabase(self.dice, self._commits)
         offsets = (0, 0, -400, 900)
-        self.machines = {name: Machine(self.dice.shuffle, self.dice.choice(offsets)) for name in NAMES}
-        async with TaskGroup() as self.tasks:
-            for name in NAMES:
-                self._start(name)
-            script = self.tasks.create_task(self._misfortunes())
-            await asyncio.wait([self._over, script], return_when=asyncio.FIRST_COMPLETED)
-            for machine in self.machines.values():
-                machine.boots += 1
-            for _ in range(ROUNDS):
-                await asyncio.sleep(0)
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:
-                task.cancel()
-        return self.broken
+        self.machines = {name: Machine(self.dice, self.dice.choice(offsets)) for name in NAMES}
+        for name in NAMES:
+            self._start(name)
+
+    def end_all(self) -> None:
+        self.tally["commits"] = self.database.commits
+        for machine in self.machines.values():
+            machine.boots += 1
 
     def begins(self, daemon: Daemon, run: RunId) -> None:
-        self.runs += 1
-        self._watch(partial(self.invariants.begins, self.database, daemon.me, run))
+        self.tally["runs"] += 1
+        self.judge(partial(self.invariants.begins_on, self.database, daemon.me, run))
 
     def _commits(self, node: int) -> None:
-        self._watch(partial(self.invariants.commits, self.database, node))
-
-    def _watch(self, check: Callable[[], None]) -> None:
-        try:
-            if not self._over.done():
-                check()
-        except Broken as error:
-            self.broken = f"seed {self.seed}, at {self._loop.time():.3f} s: {error}"
-            self._over.set_result(None)
+        self.judge(partial(self.invariants.commits, self.database, node))
 
     def _start(self, name: str) -> None:
         self.tasks.create_task(self._join(name, self.machines[name].boots))
@@ -190,24 +197,16 @@ class World:
 
     def end(self, name: str, seconds: float) -> None:
         """End the daemon on a machine as `kill -9` does; another starts after so long."""
+        self.tally["crashes"] += 1
         machine = self.machines[name]
         machine.boots += 1
         self.daemons.pop(name, None)
         # Not if that is ended too before it starts.
-        self._loop.call_later(seconds, partial(machine.call, machine.boots, partial(self._start, name)))
+        self.loop.call_later(seconds, partial(machine.call, machine.boots, partial(self._start, name)))
 
-    async def _misfortunes(self) -> None:
-        await asyncio.sleep(STOP_S)
-        while self._loop.time() < SECONDS:
-            await asyncio.sleep(self.dice.choice((0.2, 0.7, 2.0)))
-            self.faults += 1
-            fault = self.dice.choices(list(FAULTS), list(FAULTS.values()))[0]
-            fault(self, self.dice.choice(NAMES))
-        if self.seed % RECOVERS == 0:
-            await self._recover()
-
-    async def _recover(self) -> None:
-        """Mend everything, and check that all works again after a while."""
+    async def recover(self) -> None:
+        if self.seed % RECOVERS:
+            return
         self.database.away_until, self.database.is_calm = 0, True
         for machine in self.machines.values():
             machine.cut(0)
@@ -217,70 +216,51 @@ class World:
             self._install(name, self.files[NAMES[0]])
         await asyncio.sleep(QUIET_S)
         daemons = {daemon.me: daemon for daemon in self.daemons.values()}
-        self._watch(partial(self.invariants.recovered, self.database, daemons))
+        self.judge(partial(self.invariants.recovered, self.database, daemons))
 
     # faults
 
-    def freeze(self, name: str) -> None:
-        self.machines[name].freeze(self.dice.choice((0.1, 2.0, 5.0, 9.0)))
+    def freeze(self, name: str, dice: Random) -> None:
+        self.machines[name].freeze(dice.choice((0.1, 2.0, 5.0, 9.0)))
 
-    def cut(self, name: str) -> None:
-        self.machines[name].cut(self.dice.choice((0.3, 2.5, 6.0)))
+    def cut(self, name: str, dice: Random) -> None:
+        self.machines[name].cut(dice.choice((0.3, 2.5, 6.0)))
 
-    def set_clock(self, name: str) -> None:
-        self.machines[name].offset_ms = self.dice.choice((-5_000, -900, 0, 0, 400, 900, 5_000))
+    def set_clock(self, name: str, dice: Random) -> None:
+        self.machines[name].offset_ms = dice.choice((-5_000, -900, 0, 0, 400, 900, 5_000))
 
-    def kill(self, name: str) -> None:
-        self.end(name, self.dice.choice((0.2, 2.0, 6.0)))
+    def kill(self, name: str, dice: Random) -> None:
+        self.end(name, dice.choice((0.2, 2.0, 6.0)))
 
-    def take_database_away(self, _name: str) -> None:
-        self.database.restart(self.dice.choice((0.5, 2.5, 5.0)))
+    def take_database_away(self, _name: str, dice: Random) -> None:
+        self.database.restart(dice.choice((0.5, 2.5, 5.0)))
 
-    def fail_over(self, _name: str) -> None:
+    def fail_over(self, _name: str, _dice: Random) -> None:
         self.database.restart(0.5)
         self.database.timeline += "1"
 
-    def drain(self, name: str) -> None:
+    def drain(self, name: str, _dice: Random) -> None:
         """Have a daemon leave, as `spyweb stop` does, and start again."""
         if daemon := self.daemons.get(name):
             machine = self.machines[name]
-            machine.call(machine.boots, lambda: self._spawn(daemon.node.leave()))
-            self._loop.call_later(STOP_S, partial(machine.call, machine.boots, partial(self.end, name, 1.0)))
+            machine.call(machine.boots, lambda: self.spawn(daemon.node.leave()))
+            self.loop.call_later(STOP_S, partial(machine.call, machine.boots, partial(self.end, name, 1.0)))
 
-    def edit(self, name: str) -> None:
+    def edit(self, name: str, dice: Random) -> None:
         """Give a node the files of another one, or new ones."""
-        files = dict(self.files[self.dice.choice(NAMES)])
-        if self.dice.random() < 0.4:
-            job = self.dice.choice(list(first_jobs()))
+        files = dict(self.files[dice.choice(NAMES)])
+        if dice.random() < 0.4:
+            job = dice.choice(list(first_jobs()))
             spec = files.pop(job, None)
             if spec is None:
                 files[job] = first_jobs()[job]
-            elif self.dice.random() < 0.7:
-                node = self.dice.choice(("", "", "fra", "ams"))
-                files[job] = replace(spec, labels=() if node else self.dice.choice(((), ("gpu",))), node=node)
+            elif dice.random() < 0.7:
+                node = dice.choice(("", "", "fra", "ams"))
+                files[job] = replace(spec, labels=() if node else dice.choice(((), ("gpu",))), node=node)
         self._install(name, files)
 
     def _install(self, name: str, files: dict[JobId, JobSpec]) -> None:
         self.files[name] = files
         if daemon := self.daemons.get(name):
             machine = self.machines[name]
-            machine.call(machine.boots, lambda: self._spawn(daemon.load(files)))
-
-    def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        async def attempt() -> None:
-            with suppress(StoreError):
-                await work
-
-        self.tasks.create_task(attempt())
-
-
-FAULTS: dict[Callable[[World, str], None], int] = {
-    World.freeze: 30,
-    World.cut: 20,
-    World.set_clock: 12,
-    World.kill: 10,
-    World.take_database_away: 6,
-    World.fail_over: 2,
-    World.edit: 14,
-    World.drain: 6,
-}
+            machine.call(machine.boots, lambda: self.spawn(daemon.load(files)))

@@ -87,7 +87,7 @@ class SimulatedCluster(Cluster):
 
     async def join(self, name: str, **given: Any) -> Nodes:
         me = self._database.add(node(name, **given))
-        machine = Machine(AtOnce().shuffle, offset_ms=0)
+        machine = Machine(AtOnce(), offset_ms=0)
         link = Link(self._database, machine, MachineClock(machine), me)
         store, nodes = open_simulated(link, LEASE_MS / 1000, over=lambda: None)
         self.stores.append(store)
