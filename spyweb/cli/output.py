@@ -178,6 +178,11 @@ def confirm(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
+def wait_for_enter(text: str) -> None:
+    print(f"{clean(text)} ", end="", file=sys.stderr, flush=True)
+    sys.stdin.readline()
+
+
 @contextmanager
 def meter(label: str, total: int = 0) -> Iterator[Meter]:
     """Show a progress bar below the output, on a terminal; the total may grow meanwhile."""

@@ -20,14 +20,14 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 _PLAIN = re.compile(r"[\d.\[\]]+|true|false|null|nil|none", re.IGNORECASE)  # after such a name: a count, say
-_SHORTEST = 6  # characters; hiding a shorter value would hide ordinary words
+SHORTEST = 6  # characters; hiding a shorter value would hide ordinary words
 
 
 class Secrets:
     """Knows the values that no line may show."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        long_enough = {value for value in values if len(value) >= _SHORTEST}
+        long_enough = {value for value in values if len(value) >= SHORTEST}
         as_json = {json.dumps(value)[1:-1] for value in long_enough}
         self._values = sorted(long_enough | as_json, key=len, reverse=True)
 

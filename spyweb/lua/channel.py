@@ -89,7 +89,7 @@ class OpSlot:
         """Cancel the op under way, if there is one; nobody waits for its answer any more."""
         awaited, self._awaited = self._awaited, None
         if awaited is not None:
-            self._note(None)
+            self._note(None, 0)
             awaited.cancel()
 
     def stop(self) -> None:
@@ -123,7 +123,7 @@ class OpSlot:
         message, size = resume(self._pending.request.run, self.number, results)
         if size > wire.LARGEST:
             raise OpError(f"{self._op}: {size} bytes can't be handed over at once, {wire.LARGEST} at most")
-        self._note(message)
+        self._note(message, size)
         self._connection.send_sized(message, size)
         self._time()
 
@@ -139,13 +139,13 @@ class OpSlot:
             text = f"internal error in {self._op}"
         form, data = (RAISE, as_bytes(text)) if value is None else (RAISE_PACKED, pack([value]))
         message = ResumeRun(request.run, self.number, form, [data])
-        self._note(message)
+        self._note(message, len(data))
         self._connection.send_sized(message, len(data))
 
-    def _note(self, answer: ResumeRun | None) -> None:
+    def _note(self, answer: ResumeRun | None, size: int) -> None:
         recording, call = self._pending.request.recording, self._call
         if recording is not None and call is not None:
-            recording.note(call, self.lineage, self._asked, answer)
+            recording.note(call, self.lineage, self._asked, answer, size)
             self._call = None
 
     def _time(self) -> None:

@@ -195,9 +195,13 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = field(default_factory=dict)  # what `env_get` shows where nothing forbids it
     timezone: str = "UTC"
 
+    def shown_to(self, code: Code) -> dict[str, str]:
+        """Return what env_get shows in the VMs of this code."""
+        return {name: value for name, value in self.env.items() if all(name in rule.names for rule in code.variables)}
+
     def variables_of(self, code: Code) -> bytes:
         """Return what env_get shows in the VMs of this code, and raises for other names, packed."""
-        shown = {name: value for name, value in self.env.items() if all(name in rule.names for rule in code.variables)}
+        shown = self.shown_to(code)
         rules = [{"names": dict.fromkeys(rule.names, True), "refusal": rule.refusal} for rule in code.variables]
         return wire.pack([{"env": shown, "rules": rules}]) if shown or rules else wire.NO_VARIABLES
 

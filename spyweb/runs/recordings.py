@@ -12,25 +12,29 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import structlog
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spyweb.logs.secrets import HIDDEN, Secrets, is_secret, texts_named_secret
+from spyweb.logs.secrets import HIDDEN, SHORTEST, Secrets, is_secret, texts_named_secret
 from spyweb.lua import wire
 from spyweb.lua.channel import as_bytes, pack
-from spyweb.lua.recording import HeldBytes, RecordedOp, Recording, RunRecord
-from spyweb.lua.session import Request
+from spyweb.lua.recording import HeldBytes, Recording, RunRecord
+from spyweb.lua.session import EngineInfo, Request
 from spyweb.model import Ending, JobSpec, Outcome, RecordRule, RunId
 
 SMALL = 16_384  # bytes: encoding more holds up the event loop for too long
+MOST_SECRETS = 50  # that are looked for in each text; in a record with more all texts are hidden
 LEAST_HIDDEN = 100_000  # of the numbers under a secret's name: smaller ones are counts
+
+log = structlog.get_logger()
 
 Sealed = tuple[str, bytes]
 
 
 class RunRecorder(Struct, kw_only=True):
     secrets: Secrets = field(default_factory=Secrets)
-    variables: Mapping[str, str] = {}  # of env_get
+    engine: EngineInfo = EngineInfo(ops=())
     seal: Callable[[RunId, bytes], Sealed] = lambda _, data: ("", data)
     held: HeldBytes = field(default_factory=HeldBytes)
 
@@ -43,34 +47,38 @@ class RunRecorder(Struct, kw_only=True):
         if recording is None or (is_well and rule is not RecordRule.ALWAYS):
             return ending
         encoding = partial(self._encode, request, recording)
-        sealed = encoding() if recording.held_bytes < SMALL else await asyncio.to_thread(encoding)
+        try:
+            sealed = encoding() if recording.held_bytes < SMALL else await asyncio.to_thread(encoding)
+        except Exception:  # it costs the record, not the run
+            log.exception("the record of a run was lost", run=request.run, job=request.code.job)
+            return ending
         return replace(ending, record=sealed)
 
     def _encode(self, request: Request, recording: Recording) -> Sealed:
-        permitted = [rule.names for rule in request.code.variables]
-        shown = {name: text for name, text in self.variables.items() if all(name in names for names in permitted)}
-        hiding, arguments = Hiding(self.secrets), pack(request.arguments)
-        hiding.learn([shown, *(wire.unpack(each) for op in recording.ops for each in (op.given, op.answer) if each)])
+        shown = self.engine.shown_to(request.code)
+        hiding, arguments, ops = Hiding(self.secrets), pack(request.arguments), recording.ops
+        packed = [arguments, *(each for op in ops for each in (op.given, op.answer) if each)]
+        hiding.learn([shown, *map(wire.unpack, packed)])
+
+        def hide(values: bytes | None) -> bytes | None:
+            return values and pack(hiding.hide(wire.unpack(values)))
+
         record = RunRecord(
             procedure=request.procedure,
-            arguments=hiding.hide_packed(arguments),
+            arguments=pack(hiding.hide(wire.unpack(arguments))),
             variables=hiding.hide(shown),
+            engine=self.engine.engine,
             reads=hiding.hide(recording.reads),
-            ops=[hidden_op(op, hiding) for op in recording.ops],
+            ops=[replace(op, given=hide(op.given), answer=hide(op.answer)) for op in ops],
             left_out=recording.left_out,
         )
         return self.seal(request.run, msgspec.msgpack.encode(record))
 
 
-def hidden_op(op: RecordedOp, hiding: Hiding) -> RecordedOp:
-    return replace(
-        op, given=op.given and hiding.hide_packed(op.given), answer=op.answer and hiding.hide_packed(op.answer)
-    )
-
-
 class Hiding:
     def __init__(self, known: Secrets) -> None:
         self._secrets = known
+        self._hides_all = False
 
     def learn(self, values: object) -> None:
         """Find the secrets in these values, which are then hidden everywhere."""
@@ -81,13 +89,16 @@ class Hiding:
             return text
 
         _with_texts(values, note)
-        self._secrets = self._secrets.with_others(found)
+        self._hides_all |= len(found) > MOST_SECRETS
+        self._secrets = self._secrets.with_others([] if self._hides_all else found)
 
     def hide(self, value: Any) -> Any:
-        return _with_texts(value, lambda text, has_name: HIDDEN if has_name else self._secrets.hide_in_data(text))
+        return _with_texts(value, self._hidden)
 
-    def hide_packed(self, values: bytes) -> bytes:
-        return pack(self.hide(wire.unpack(values)))
+    def _hidden(self, text: str, has_name: bool) -> str:
+        if has_name or self._hides_all:
+            return HIDDEN
+        return text if len(text) < SHORTEST else self._secrets.hide_in_data(text)
 
 
 def _with_texts(value: object, change: Callable[[str, bool], str], has_name: bool = False) -> object:

@@ -20,12 +20,16 @@ from spyweb.lua.channel import pack
 from spyweb.lua.recording import RecordedOp, RunRecord
 from spyweb.lua.session import Lineage, Results, Unstarted
 from spyweb.lua.wire import Why
-from spyweb.model import Failure, Run
+from spyweb.model import Failure, Outcome, Run
 from spyweb.ops.world import JobLog
 from spyweb.runs.recordings import Hiding
 from spyweb.views.ops import call_text
+from spyweb.words import counted
 
-STOPPED_BY = {Failure.TIMEOUT: Why.TIMEOUT, Failure.CANCELLED: Why.CANCELLED}
+# Why a run that failed was ended while it waited; one without a failure was lost, or stopped with its daemon.
+STOPPED_BY = {Failure.TIMEOUT: Why.TIMEOUT, Failure.CANCELLED: Why.CANCELLED, None: Why.STOPPED}
+
+SETTLING_S = 0.2  # in which a script does what follows its last answer
 
 
 class Difference(Struct, frozen=True, kw_only=True):
@@ -52,13 +56,16 @@ class ReplayHost:
         self.answered = 0
         self.hiding = Hiding(secrets)
         self._left_out = record.left_out
+        self._no_room = f"the record ends: {counted(record.left_out, 'later op')} had no room in it"
         self._due: dict[Lineage, deque[RecordedOp]] = {}  # what is still to be asked for, by branch
         for op in sorted(record.ops, key=lambda op: op.number):
             self._due.setdefault(op.lineage, deque()).append(op)
         answered = [op.number for op in record.ops if op.is_answered]
         self._turns = {number: turn for turn, number in enumerate(answered)}
         self._waiting: dict[int, Future[None]] = {}  # by turn
-        self._stopped_by = STOPPED_BY.get(run.failure or Failure.ERROR)
+        self._is_waiting = False  # for an op that was not answered
+        is_well = run.outcome in (Outcome.SUCCESS, Outcome.SKIPPED)
+        self._stopped_by = None if is_well else STOPPED_BY.get(run.failure)
         self._log, self._watch, self._stop = log, watch, stop
 
     @property
@@ -77,14 +84,15 @@ class ReplayHost:
             raise OpError("the replay is over")
         due = self._due.get(lineage)
         if not due and self._left_out:
-            return self._end(obstacle=f"the record ends: {self._left_out:,} later ops had no room in it")
+            return self._end(self._no_room)
         expected, given = due.popleft() if due else None, self._as_recorded(arguments)
-        if expected is None or expected.name != name or not is_same(expected.given, given):
+        is_same = expected is not None and expected.name == name  # and arguments that were too large may be any
+        if not expected or not is_same or (expected.given is not None and wire.unpack(expected.given) != given):
             return self._differ(expected, call_text(name, pack(given)))
         if expected.is_answered:
             return Unstarted(partial(self._answer, expected))
-        if self._stopped_by and not any(self._due.values()) and self.answered == len(self._turns):
-            self._stop(self._stopped_by)  # as the recorded run was, while it waited for this
+        self._is_waiting = True
+        self._stop_as_recorded()
         return get_running_loop().create_future()
 
     def conclude(self) -> None:
@@ -92,6 +100,14 @@ class ReplayHost:
         left = [ops[0] for ops in self._due.values() if ops]
         if left and not self.is_over:
             self._differ(min(left, key=lambda op: op.number), "")
+        elif self._left_out and not self.is_over:
+            self._end(self._no_room)
+
+    def _stop_as_recorded(self) -> None:
+        """Stop the run, as the recorded one was, once it waits for no other ops than that one did."""
+        is_all = self._is_waiting and self.answered == len(self._turns) and not any(self._due.values())
+        if is_all and self._stopped_by:
+            get_running_loop().call_later(SETTLING_S, self._stop, self._stopped_by)
 
     def _as_recorded(self, arguments: Sequence[object]) -> list[object]:
         values = wire.unpack(pack(arguments))
@@ -104,10 +120,11 @@ class ReplayHost:
             await self._waiting.setdefault(turn, get_running_loop().create_future())
         await self._watch(op)
         if op.answer is None:
-            return await self._end(obstacle=f"the answer of op {op.number}, {op.name}, was too large to be recorded")
+            return await self._end(f"the answer of op {op.number}, {op.name}, was too large to be recorded")
         self.answered += 1
         if following := self._waiting.pop(self.answered, None):
             set_done(following)
+        self._stop_as_recorded()
         values = wire.unpack(op.answer)
         if op.is_error:
             text = values[0].decode("utf-8", "surrogateescape") if isinstance(values[0], bytes) else None
@@ -124,8 +141,3 @@ class ReplayHost:
         self.obstacle = obstacle
         self._stop(Why.CANCELLED)
         return get_running_loop().create_future()
-
-
-def is_same(recorded: bytes | None, given: list[object]) -> bool:
-    """Return whether arguments are as recorded; those that were too large there may be any."""
-    return recorded is None or wire.unpack(recorded) == given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,10 @@ async def recorded_ops(store: Store, number: RunId) -> RunOps:
         raise Absent(f"there is no run {number}: it may have been pruned")
     if data is None:
         raise Absent(f"run {number} of {run.job} has no record: {WHICH_HAVE}")
+    return await asyncio.to_thread(view_ops, run, data)
+
+
+def view_ops(run: Run, data: bytes) -> RunOps:
     record = decode_record(data)
     return RunOps(run=run, ops=[*map(view_op, record.ops)], left_out=record.left_out, record=data)
 

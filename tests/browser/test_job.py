@@ -182,7 +182,7 @@ async def test_a_failed_run_with_tasks_shows_its_plan_and_is_retried_from_it(
     await expect(page.get_by_role("list", name="Level 2")).to_have_text(
         re.compile("upload.*failed.*bucket answers 503.*after build", re.S)
     )
-    await expect(page.locator(".waterfall")).to_contain_text("skipped: stopped after upload")
+    await expect(page.locator(".waterfall").first).to_contain_text("skipped: stopped after upload")
     assert await tab.violations() == []
     await phone.open(path)
     assert await phone.page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from spyweb.alerts.channels import AttemptTallies
@@ -22,6 +23,8 @@ from spyweb.errors import Absent, Problem, Refused, SpywebError
 from spyweb.events.changes import ChangeHub
 from spyweb.events.hub import EventHub
 from spyweb.incidents.policy import Level
+from spyweb.lua import wire
+from spyweb.lua.recording import RecordedOp, RunRecord
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import Cron, Cursor, Every, Failure, JobId, Outcome, Run, RunId, RunMark, RunState, Trigger
 from spyweb.ops.network.address_check import OwnSockets
@@ -63,6 +66,7 @@ from spyweb.subjects.uptime.service import UptimeService
 from spyweb.subjects.when import service as when
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.views.jobs import JobPaused, JobState, JobView, MaySee, NextRun, anything, next_run
+from spyweb.views.ops import RunOps, view_ops
 from spyweb.views.runs import LogLine, RunEnded, RunEvent, RunRetried, TaskView, copied, lateness_of
 from spyweb.views.source import SourceView, TraceFrame
 from spyweb.web.access.audit import AuditService
@@ -315,6 +319,26 @@ def make_run_detail(run: Run, **changes: object) -> run_views.RunDetail:
     return replace(detail, **changes)
 
 
+def recorded(number: int, name: str, given: list[object], **changes: object) -> RecordedOp:
+    op = RecordedOp(number, name, (), 0.1 * number, 0.05, wire.pack(given), wire.pack([None]), False, True)
+    return replace(op, **changes)
+
+
+FAILED_RECORD = RunRecord(
+    procedure="run",
+    arguments=wire.pack([{}, False]),
+    variables={},
+    engine={},
+    reads={},
+    ops=[
+        recorded(2, "store_get", ["seen"]),
+        recorded(1, "http_get", [MARKUP], answer=wire.pack([f"no route to {MARKUP}"]), is_error=True),
+        recorded(3, "sleep", [1000], answer=None, is_answered=False),
+    ],
+    left_out=7,
+)
+
+
 class FakePast(PastRunsService):
     """The runs that the service knows, and 60 in the last hour, each a second longer than the one before."""
 
@@ -327,6 +351,12 @@ class FakePast(PastRunsService):
     async def newest(self, job: JobId | None, *, limit: int, before: RunId | None) -> list[Run]:
         known = self.service.known_runs
         return [run for run in known if job in (None, run.job) and (before is None or run.id < before)][:limit]
+
+    async def ops(self, run: RunId) -> RunOps:
+        found = await self.find(run)
+        if found is None or found.outcome is not Outcome.FAILED:
+            raise Absent(f"run {run} has no record")
+        return view_ops(found, msgspec.msgpack.encode(FAILED_RECORD))
 
     async def tasks(self, run: RunId) -> list[TaskView]:
         return self.service.tasks_of.get(run, [])

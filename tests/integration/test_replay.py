@@ -138,13 +138,16 @@ def test_another_end_after_the_same_ops_is_told_beside_the_recorded_one(root: Pa
     ]
 
 
-def test_a_run_that_was_ended_while_it_waited_is_ended_there_again(root: Path) -> None:
-    write(root, "sleep(1) parallel(function() sleep(2) end, function() sleep(60000) end)", '-- timeout = "300ms"\n')
-    spyweb("run", "shop", root=root)
+def test_a_run_that_was_ended_while_it_waited_is_ended_there_again_and_sooner(root: Path) -> None:
+    script = 'sleep(1) parallel(function() sleep(2) log("both wait") end, function() sleep(60000) end)'
+    write(root, script, '-- timeout = "400ms"\n')
+    recorded = spyweb("run", "shop", root=root)
+    write(root, script, '-- timeout = "10m"\n')
 
     answer = spyweb("replay", "1", root=root)
 
-    assert (answer.code, answer.lines[0]) == (0, "same 2 ops as recorded"), answer
+    assert (answer.code, lines(answer)) == (0, lines(recorded)), answer
+    assert answer.lines[-3] == "same 2 ops as recorded"
 
 
 def test_a_branch_that_was_ended_alone_is_ended_again(root: Path) -> None:
@@ -224,3 +227,24 @@ def test_what_can_t_be_replayed_says_so_in_one_line(root: Path, address: str) ->
     assert "jobs/shop.lua" in spyweb("replay", "2", root=root).out
     (root / "jobs" / "shop.lua").unlink()
     assert spyweb("replay", "2", root=root).err == "spyweb: run 2 was of shop, and there is no such job any more\n"
+
+
+def test_step_by_step_each_op_is_named_before_its_answer(root: Path) -> None:
+    write(root, "store_set('a', '1') log(store_get('a')) error('no')")
+    spyweb("run", "shop", root=root)
+
+    answer = spyweb("replay", "1", "--step", root=root)
+
+    assert answer.err == 'op 1: store_set("a", "1") op 2: store_get("a") '
+    assert answer.lines[-3] == "same 2 ops as recorded"
+
+
+def test_a_check_is_replayed_too(root: Path, address: str) -> None:
+    settings = f'check = "http"\nurl = "http://{address}/"\nexpect = ["status == 404"]\nevery = "1h"\nconfirm = 1\n'
+    (root / "jobs" / "site.toml").write_text(settings)
+    spyweb("run", "site", root=root)
+
+    answer = spyweb("replay", "1", root=root)
+
+    assert answer.code == 0, answer
+    assert "status == 404" in answer.lines[-1]

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated
 
-import click
 import typer
 from msgspec import structs
 
 from spyweb.cli import output
 from spyweb.cli.options import Output, project_of
 from spyweb.cli.output import Format
-from spyweb.cli.project import Backend, answer_of
+from spyweb.cli.project import Project, answer_of
 from spyweb.clock import RealClock
 from spyweb.daemon.world import engine_info
 from spyweb.errors import ConfigError, ExitCode, Refused
@@ -28,6 +27,7 @@ from spyweb.lua.session import EngineInfo, Procedure, Request
 from spyweb.model import Ending, Run, RunId
 from spyweb.runs.live import code_of
 from spyweb.settings.units import DAY_MS
+from spyweb.specs.parse import JobFile
 from spyweb.testing.replay import ReplayHost
 from spyweb.views.ops import RunOps, call_text, recorded_ops
 from spyweb.views.runs import LogLine, log_line
@@ -49,13 +49,7 @@ def replay(
     """
     output.log_only_errors()
     project, clock, log = project_of(context), RealClock(), list[LogLine]()
-    found = _ops_of(project.stored(), RunId(run))
-    scanned = project.offline.scanned
-    file = scanned.jobs.get(found.run.job)
-    if file is None:
-        if found.run.job in scanned.broken:
-            raise ConfigError(list(scanned.broken[found.run.job]))
-        raise Refused(f"run {run} was of {found.run.job}, and there is no such job any more")
+    found, file = find_recorded(project, RunId(run))
 
     def note(level: str, text: bytes) -> None:
         log.append(line := log_line(level, text, clock.now_ms()))
@@ -64,8 +58,7 @@ def replay(
 
     async def watch(op: RecordedOp) -> None:
         if step:
-            call = output.clean(f"op {op.number}: {call_text(op.name, op.given)} ")
-            await asyncio.to_thread(click.pause, call, err=True)
+            await asyncio.to_thread(output.wait_for_enter, f"op {op.number}: {call_text(op.name, op.given)}")
 
     code, record, secrets = code_of(file, 1), decode_record(found.record or b""), secrets_in(os.environ)
     request = Request(
@@ -77,7 +70,7 @@ def replay(
         arguments=wire.unpack(record.arguments),
         reads=record.reads,
     )
-    init = structs.replace(engine_info(project.settings, None), env=record.variables)
+    init = structs.replace(engine_info(project.settings, None), env=record.variables, engine=record.engine)
     make_host = partial(ReplayHost, found.run, record, secrets=secrets, log=note, watch=watch)
     ending, host = asyncio.run(_replayed(init, request, make_host))
     recorded, now = end_words(found.run, found.run.result), end_words(ending, result_text(ending.result))
@@ -94,11 +87,18 @@ def replay(
     return ExitCode.OK if is_same else ExitCode.FAILED
 
 
-def _ops_of(source: Backend, run: RunId) -> RunOps:
-    found = answer_of(source, f"/api/runs/{run}/ops?record=1", RunOps, lambda store: recorded_ops(store, run), None)
+def find_recorded(project: Project, run: RunId) -> tuple[RunOps, JobFile]:
+    """Return the record of a run and the file of its job.  Raises Refused where one is missing, ConfigError."""
+    target = f"/api/runs/{run}/ops?record=1"
+    found = answer_of(project.stored(), target, RunOps, lambda store: recorded_ops(store, run), None)
     if found is None:
         raise Refused(f"there is no run {run}")
-    return found
+    job, scanned = found.run.job, project.offline.scanned
+    if job in scanned.broken:
+        raise ConfigError(list(scanned.broken[job]))
+    if job not in scanned.jobs:
+        raise Refused(f"run {run} was of {job}, and there is no such job any more")
+    return found, scanned.jobs[job]
 
 
 async def _replayed(

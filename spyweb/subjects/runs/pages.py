@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from spyweb.errors import Refused
+from spyweb.errors import Absent, Refused
 from spyweb.events.happenings import lines_in_file
 from spyweb.model import Outcome, Run, RunId
 from spyweb.store.model.runs import RunFilter
@@ -14,6 +14,7 @@ from spyweb.subjects.runs import words
 from spyweb.subjects.runs.retries import RetryService
 from spyweb.subjects.runs.service import PastRunsService, RunService
 from spyweb.subjects.runs.views import run_seen_by
+from spyweb.views.ops import RunOps
 from spyweb.web.access.principal import Right
 from spyweb.web.api.query import ListQuery, run_in_path
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Question, Shown, coloured, lead_to
@@ -44,6 +45,7 @@ async def show_run_page(asked: Asked) -> Shown:
     await find_run(asked, number)
     detail = run_seen_by(await asked.services[PastRunsService].detail(number), asked.principal.may_see)
     whole_ms, spec = words.whole_of(detail), asked.services.catalogue.spec(detail.run.job)
+    ops = await find_ops(asked, number)
     values = {
         "detail": detail,
         "run": detail.run,
@@ -52,6 +54,8 @@ async def show_run_page(asked: Asked) -> Shown:
         "said": words.said_of(detail),
         "is_open": words.is_open(detail),
         "bars": words.task_bars(detail),
+        "ops": ops,
+        "op_bars": words.op_bars(ops, whole_ms) if ops else (),
         "plan": detail.plan,
         "retry": await retry_label(asked, detail.run),
         "scale": [whole_ms * step // 4 for step in range(5)],
@@ -71,6 +75,12 @@ async def retry_label(asked: Asked, run: Run) -> str:
         first = (await asked.services[RetryService].prospect(run)).first
         return f"Retry from {cut(first, LONGEST_LABEL)}" if first else "Retry"
     return ""
+
+
+async def find_ops(asked: Asked, number: RunId) -> RunOps | None:
+    with suppress(Absent):
+        return await asked.services[PastRunsService].ops(number)
+    return None
 
 
 async def find_run(asked: Asked, number: RunId) -> Run:

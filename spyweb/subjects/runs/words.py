@@ -10,6 +10,7 @@ from msgspec import Struct
 from spyweb.model import JobSpec, Outcome, Run, RunMark, RunState, TaskStatus, TriggerType
 from spyweb.subjects.runs.views import RunDetail
 from spyweb.views.jobs import as_text
+from spyweb.views.ops import RunOps
 from spyweb.views.runs import (
     check_result,
     describe_end,
@@ -28,7 +29,8 @@ _TASK_TONES = {TaskStatus.FAILED.value: "bad", TaskStatus.SKIPPED.value: "off", 
 
 
 UNITS = {"latency": "ms", "size": "bytes", "ttl": "s", "newest": "s"}  # of what a check has measured
-MOST_BARS = 300  # tasks of a timeline
+_OP_TONES = {"error": "bad", "unanswered": "off"}
+MOST_BARS = 300  # of a timeline
 LONGEST_VALUE = 120  # characters
 LONGEST_MESSAGE = 200  # characters beside a bar, which the page has twice
 
@@ -90,7 +92,7 @@ def show_run(run: Run, spec: JobSpec | None) -> ShownRun:
 
 
 class TaskBar(Struct, frozen=True, kw_only=True):
-    """A task as a bar of the waterfall."""
+    """A task, or an op, as a bar of the waterfall."""
 
     name: str
     words: str
@@ -143,6 +145,20 @@ def task_bars(detail: RunDetail) -> list[TaskBar]:
             )
         )
     return bars
+
+
+def op_bars(found: RunOps, whole_ms: int) -> list[TaskBar]:
+    """Return a bar for each recorded op, in the order in which the run asked, MOST_BARS at most."""
+    return [
+        TaskBar(
+            name=op.call,
+            words=f"{op.status}: {op.error}" if op.error else op.status,
+            tone=_OP_TONES.get(op.status, "ok"),
+            took_ms=round(op.took_ms),
+            span=span(op.start_ms, op.took_ms, whole_ms),
+        )
+        for op in sorted(found.ops, key=lambda op: op.number)[:MOST_BARS]
+    ]
 
 
 def whole_of(detail: RunDetail) -> int:

@@ -15,9 +15,9 @@ def answer(number: int, *values: wire.Scalar, form: Form = Form.PLAIN) -> Resume
 
 def test_an_op_is_noted_with_what_it_was_given_and_answered() -> None:
     noted = Recording(HeldBytes())
-    noted.note(OpCall(1, 1, "get", [b"k"]), (), 0.0, answer(1, b"v", None))
-    noted.note(PackedOpCall(1, 2, "put", wire.pack([{b"a": 1}]), 1), (4, 2), 0.0, answer(2, b"bad", form=Form.RAISE))
-    noted.note(OpCall(1, 3, "wait", []), (), 0.0, None)
+    noted.note(OpCall(1, 1, "get", [b"k"]), (), 0.0, answer(1, b"v", None), 1)
+    noted.note(PackedOpCall(1, 2, "put", wire.pack([{b"a": 1}]), 1), (4, 2), 0.0, answer(2, b"bad", form=Form.RAISE), 3)
+    noted.note(OpCall(1, 3, "wait", []), (), 0.0, None, 0)
 
     assert [(op.number, op.name, op.lineage, op.is_error, op.is_answered) for op in noted.ops] == [
         (1, "get", (), False, True),
@@ -34,7 +34,7 @@ def test_a_run_with_100_000_ops_holds_no_more_than_its_bound() -> None:
     noted = Recording(held)
     tracemalloc.start()
     for number in range(100_000):
-        noted.note(OpCall(1, number, "get", [b"key"]), (), 0.0, answer(number, b"value"))
+        noted.note(OpCall(1, number, "get", [b"key"]), (), 0.0, answer(number, b"value"), 5)
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -48,9 +48,9 @@ def test_a_run_with_100_000_ops_holds_no_more_than_its_bound() -> None:
 
 def test_a_body_of_50_mb_is_left_out_and_the_op_is_not() -> None:
     noted, body = Recording(HeldBytes()), bytes(50 << 20)
-    noted.note(OpCall(1, 1, "http_get", [b"u"]), (), 0.0, answer(1, body))
-    noted.note(PackedOpCall(1, 2, "http_post", body, 1), (), 0.0, answer(2, b"ok"))
-    noted.note(OpCall(1, 3, "store_set", [b"k", body]), (), 0.0, answer(3))
+    noted.note(OpCall(1, 1, "http_get", [b"u"]), (), 0.0, answer(1, body), len(body))
+    noted.note(PackedOpCall(1, 2, "http_post", body, 1), (), 0.0, answer(2, b"ok"), 2)
+    noted.note(OpCall(1, 3, "store_set", [b"k", body]), (), 0.0, answer(3), 0)
 
     assert [(op.given is None, op.answer is None, op.is_answered) for op in noted.ops] == [
         (False, True, True),
@@ -65,12 +65,12 @@ def test_all_runs_together_hold_no_more_than_their_bound() -> None:
     runs = [Recording(held) for _ in range(ALL_BYTES // RUN_BYTES + 20)]
     for each in runs:
         for number in range(20):
-            each.note(OpCall(1, number, "get", []), (), 0.0, answer(number, body))
+            each.note(OpCall(1, number, "get", []), (), 0.0, answer(number, body), len(body))
 
     assert held.count <= ALL_BYTES
     assert runs[-1].left_out == 20
     runs[0].close()
     runs.append(Recording(held))
-    runs[-1].note(OpCall(1, 1, "get", []), (), 0.0, answer(1, body))
+    runs[-1].note(OpCall(1, 1, "get", []), (), 0.0, answer(1, body), len(body))
     assert runs[-1].ops, "a run that is over makes room"
     assert recording.OP_COST * len(runs[0].ops) < runs[0].held_bytes

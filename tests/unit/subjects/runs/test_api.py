@@ -10,14 +10,15 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from spyweb.limits import IDEMPOTENCY_KEY, SCRIPT_VALUES
-from spyweb.model import JobId, Run, RunId, TriggerType
+from spyweb.lua.recording import decode_record
+from spyweb.model import JobId, Outcome, Run, RunId, TriggerType
 from spyweb.subjects.runs.service import StartedRun
 from spyweb.subjects.runs.starting import DEEPEST, REPEATED, key_of, read_payload, started_answer
 from spyweb.views.runs import TaskView, event_from_json
 from spyweb.web.answer import BadParameter
 from spyweb.web.app import socket_app
 from tests.fakes.client import Client, client_of, failure, get_json, post_json
-from tests.fakes.daemon_service import MARKUP, FakeDaemonService, a_watched_run, make_run, three_runs
+from tests.fakes.daemon_service import FAILED_RECORD, MARKUP, FakeDaemonService, a_watched_run, make_run, three_runs
 from tests.fakes.keys import Doors
 
 
@@ -28,6 +29,21 @@ async def test_runs_are_paged_and_chosen_by_job(client: Client) -> None:
     assert msgspec.convert(every, list[Run]) == three_runs()
     assert [run["id"] for run in page] == [2]
     assert [run["job"] for run in of_backup] == ["backup"]
+
+
+async def test_the_ops_of_a_run_are_listed_and_its_record_is_given_who_asks_for_it() -> None:
+    service = FakeDaemonService(known_runs=[make_run(7, outcome=Outcome.FAILED), make_run(6)])
+    async with client_of(socket_app(service)) as client:
+        _, found = await get_json(client, "/api/runs/7/ops")
+        _, whole = await get_json(client, "/api/runs/7/ops?record=1")
+        status, _ = await get_json(client, "/api/runs/6/ops")
+    assert [(op["number"], op["call"], op["status"]) for op in found["ops"]] == [
+        (2, 'store_get("seen")', "ok"),
+        (1, 'http_get("\\"><script>alert(1)</script>")', "error"),
+        (3, "sleep(1000)", "unanswered"),
+    ]
+    assert (found["left_out"], found["record"], status) == (7, None, 404)
+    assert decode_record(msgspec.convert(whole["record"], bytes)) == FAILED_RECORD
 
 
 async def test_a_job_that_is_gone_keeps_its_history() -> None:

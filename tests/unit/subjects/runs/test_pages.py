@@ -11,7 +11,7 @@ from spyweb.store.model.access import Scope
 from spyweb.subjects.runs.views import CauseStep
 from spyweb.subjects.runs.words import causes_of, facts_of, said_of, task_bars, whole_of
 from spyweb.web.pages.charts import WaterfallBar
-from tests.fakes.daemon_service import BACKUP, PRICES, make_run, make_run_detail
+from tests.fakes.daemon_service import BACKUP, MARKUP, PRICES, make_run, make_run_detail
 from tests.fakes.dashboard import dashboard, get_page, make_dashboard_service, page_of, post_form, signed_in
 
 
@@ -70,6 +70,24 @@ def test_tasks_are_bars_beside_their_run() -> None:
     assert whole_of(detail) == 1_234
     assert bars[1].span == WaterfallBar(x=0.4862, width=0.081)
     assert task_bars(make_run_detail(make_run(3, started_ms=None, outcome=Outcome.MISSED))) == []
+
+
+async def test_the_recorded_ops_of_a_run_are_bars_on_its_page_in_the_order_of_their_calls() -> None:
+    service = make_dashboard_service()
+    service.known_runs = [FAILED, make_run(6)]
+    page = await page_of("/runs/7", service)
+
+    assert re.findall(r'<code title="(http_get|store_get|sleep)', page) == ["http_get", "store_get", "sleep"]
+    assert re.findall(r'<rect class="(\w+)" x="([\d.]+)"', page[page.index(">Ops<") :]) == [
+        ("bad", "0.081"),
+        ("ok", "0.1621"),
+        ("off", "0.2431"),
+    ]
+    assert "error: no route to" in page
+    assert MARKUP not in page
+    assert re.search(r"<small>10\sops</small>", page)
+    assert "<code>spyweb replay 7</code>" in page
+    assert ">Ops<" not in await page_of("/runs/6", service), "a run without a record says nothing of ops"
 
 
 def test_attempts_stand_for_the_retries_that_they_are() -> None:
