@@ -35,34 +35,27 @@ NAMES, FORM = f"spyweb-{'[0-9]' * 8}T{'[0-9]' * 6}Z.zip", "spyweb-%Y%m%dT%H%M%SZ
 
 
 async def keep_backups(daemon: Daemon) -> None:
-    """Make a backup at each due time, and at once where one passed without: the name of a backup says when it was made.
-
-    After a failure the next due time is waited for, or the next start of the daemon.
-    """
-    clock, reloader = daemon.runtime.clock, daemon.reloader
-    found, tried_ms = ChoreHealth(name=BACKUP, every_s=0), 0
+    """Make a backup at each due time, and at once where one has passed since the last one, or the last attempt."""
+    clock, found = daemon.runtime.clock, ChoreHealth(name=BACKUP, every_s=0)
     while True:
-        settings = replace(daemon.runtime.settings, backup=reloader.settings.backup)
-        if not settings.backup.cron:
-            daemon.chores.pop(BACKUP, None)
-            await clock.sleep(LOOK_S)
-            continue
-        now_ms, next_due = clock.now_ms(), partial(cron_after, settings.backup.cron, settings.daemon.timezone)
+        settings, now_ms = replace(daemon.runtime.settings, backup=daemon.reloader.settings.backup), clock.now_ms()
+        next_due, wait_s = partial(cron_after, settings.backup.cron, settings.daemon.timezone), LOOK_S
         try:
-            made_ms = await asyncio.to_thread(newest_until, settings.root / settings.backup.dir, now_ms)
-            due_ms = next_due(max(made_ms, tried_ms)) or LAST_MS
+            made = await asyncio.to_thread(list_made, settings.root / settings.backup.dir)
+            last_ms = max((ms for ms in (*made, found.last_at_ms or 0) if ms <= now_ms), default=0)
+            due_ms = next_due(last_ms) or LAST_MS
             every_s = ((next_due(due_ms) or LAST_MS) - due_ms) / SECOND_MS
+            shown = structs.replace(found, every_s=every_s, last_at_ms=last_ms or None, next_at_ms=due_ms)
+            wait_s = min(LOOK_S, (due_ms - now_ms) / SECOND_MS)
         except ValueError as error:
-            daemon.chores[BACKUP] = structs.replace(found, error=f"[backup] cron: {error}")
-            await clock.sleep(LOOK_S)
-            continue
-        last_ms = found.last_at_ms or made_ms or None
-        daemon.chores[BACKUP] = structs.replace(found, every_s=every_s, last_at_ms=last_ms, next_at_ms=due_ms)
-        if due_ms > now_ms:
-            await clock.sleep(min(LOOK_S, (due_ms - now_ms) / SECOND_MS))
-            continue
-        tried_ms = now_ms
-        found = await do_once(Chore(BACKUP, every_s, partial(back_up, settings, clock)), clock)
+            shown = structs.replace(found, error=f"[backup] cron: {error}")
+        if settings.backup.cron:
+            daemon.chores[BACKUP] = shown
+            if wait_s <= 0:
+                found = await do_once(Chore(BACKUP, shown.every_s, partial(back_up, settings, clock)), clock)
+        else:
+            daemon.chores.pop(BACKUP, None)
+        await clock.sleep(wait_s)
 
 
 async def back_up(settings: Settings, clock: Clock) -> None:
@@ -91,8 +84,7 @@ async def back_up(settings: Settings, clock: Clock) -> None:
         is_over.set()
 
 
-def newest_until(folder: Path, now_ms: int) -> int:
-    """Return when the newest backup was made; one of a clock that was ahead does not count."""
-    now = datetime.fromtimestamp(now_ms / SECOND_MS, UTC).strftime(FORM)
-    names = [path.name for path in folder.glob(NAMES) if path.name <= now]
-    return round(datetime.strptime(max(names), FORM).replace(tzinfo=UTC).timestamp()) * SECOND_MS if names else 0
+def list_made(folder: Path) -> list[int]:
+    """Return when each backup was made, by its name."""
+    moments = (datetime.strptime(path.name, FORM).replace(tzinfo=UTC) for path in folder.glob(NAMES))
+    return [round(moment.timestamp()) * SECOND_MS for moment in moments]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import subprocess
 import sys
@@ -11,14 +12,20 @@ from pathlib import Path
 import pytest
 
 from spyweb.clock import RealClock
+from spyweb.model import Outcome, Run
 from spyweb.settings.load import load_settings
 from spyweb.settings.sections import USER_DB, Settings
+from spyweb.settings.units import HOUR_MS, MINUTE_MS
 from spyweb.store.marker import Marker
-from spyweb.store.model.entries import GLOBAL
+from spyweb.store.model.entries import GLOBAL, STATE
 from spyweb.store.sqlite.backup import PAGES, make_backup, restore, settle_restore
 from spyweb.store.sqlite.store import Store, open_store
 from tests.fakes.backup_child import NEW
+from tests.fakes.clock import START_MS
+from tests.fakes.command import spyweb
+from tests.fakes.project import Project
 from tests.fakes.store_child import COUNTER, WRITERS
+from tests.fakes.weeks import open_weeks
 
 pytestmark = pytest.mark.slow
 
@@ -160,3 +167,53 @@ async def test_a_killed_restore_leaves_all_as_it_was_or_all_as_the_backup_has_it
     assert len(found) > 10
     assert found == [{"now"}] * found.count({"now"}) + [{"before"}] * found.count({"before"})
     assert found[-1] == {"before"}
+
+
+SCRIPT = """
+state.increment("count", 1)
+db_exec("CREATE TABLE IF NOT EXISTS rows (id)")
+db_exec("INSERT INTO rows VALUES (1)")
+"""
+
+
+def make_hourly(root: Path) -> Path:
+    project = Project(root)
+    project.save("config.toml", '[permissions]\ndb = true\nstate = ["*"]\n[daemon]\ntimezone = "UTC"\n')
+    for misfire in ("skip", "once"):
+        project.job(misfire, SCRIPT, f'cron = "0 * * * *"\nmisfire = "{misfire}"')
+    return root
+
+
+def hours_of(runs: list[Run], outcome: Outcome) -> list[int]:
+    """Return the hours whose due times are on record with this outcome, as often as they are."""
+    return sorted(
+        (at_ms - START_MS) // HOUR_MS
+        for run in runs
+        if run.outcome is outcome and run.due_ms is not None
+        for at_ms in range(run.due_ms, (run.last_due_ms or run.due_ms) + 1, HOUR_MS)
+    )
+
+
+def count_rows(root: Path) -> int:
+    with closing(sqlite3.connect(root / "data" / "user.db")) as connection:
+        return int(connection.execute("SELECT count(*) FROM rows").fetchone()[0])
+
+
+async def test_a_restored_project_runs_no_due_time_twice_and_records_what_it_missed(tmp_path: Path) -> None:
+    here, there, file = make_hourly(tmp_path / "here"), make_hourly(tmp_path / "there"), tmp_path / "b.zip"
+    async with open_weeks(here, START_MS + MINUTE_MS) as weeks:
+        await weeks.pass_until(START_MS + 5 * HOUR_MS)
+        assert (await asyncio.to_thread(spyweb, "backup", str(file), root=here)).code == 0
+        await weeks.pass_until(START_MS + 6 * HOUR_MS)  # the backup does not know of this hour
+
+    assert spyweb("restore", str(file), root=there).code == 0
+    async with open_weeks(there, START_MS + 8 * HOUR_MS + MINUTE_MS) as weeks:
+        await weeks.pass_until(START_MS + 10 * HOUR_MS)
+
+        ran = {"skip": [1, 2, 3, 4, 5, 9, 10], "once": [1, 2, 3, 4, 5, 8, 9, 10]}
+        for misfire, hours in ran.items():
+            runs = await weeks.runs(misfire)
+            assert hours_of(runs, Outcome.SUCCESS) == hours
+            assert hours_of(runs, Outcome.MISSED) == sorted(set(range(1, 11)) - set(hours))
+        assert await weeks.daemon.runtime.store.values.get(STATE, b"count") == sum(map(len, ran.values()))
+    assert count_rows(there) == sum(map(len, ran.values()))

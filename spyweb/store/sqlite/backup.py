@@ -191,9 +191,7 @@ def read_manifest(file: IO[bytes], path: Path) -> tuple[ZipFile, Manifest]:
     """Read the lists of files, the archive's and the manifest's.  Raises StoreError where they are not a backup's."""
     try:
         archive = ZipFile(file)
-        members = {member.filename: member for member in archive.infolist()}
-        if any(member.compress_type != ZIP_STORED for member in members.values()):
-            raise BadZipFile("compressed")
+        members = {member.filename: member for member in archive.infolist() if member.compress_type == ZIP_STORED}
         with archive.open(members.pop(MANIFEST)) as described:
             manifest = msgspec.json.decode(described.read(MANIFEST_BYTES), type=Manifest)
         sizes = {saved.name: saved.bytes for saved in manifest.files}
@@ -230,7 +228,7 @@ def restore(  # noqa: PLR0913 - as the command needs
     """
     paths, known = databases_of(settings), [migration.name for migration in load_migrations()]
     settle_restore(settings)
-    taken = [path for path in paths.values() if damage.size_of(path) or damage.size_of(damage.wal_of(path))]
+    taken = [path for path in paths.values() if damage.size_of(path)]
     with opening(file), open_regular(file) as source, ExitStack() as stack:
         archive, manifest = read_manifest(source, file)
         if manifest.schema not in known:
@@ -241,7 +239,7 @@ def restore(  # noqa: PLR0913 - as the command needs
             raise StoreError(f"{file}: its values need {needed}, and {'that is another' if key else 'there is none'}")
         if taken and not is_forced:
             raise Refused(f"{taken[0]}: there is a database already: --replace moves it aside")
-        for path in filter(Path.exists, taken):
+        for path in taken:
             stack.enter_context(hold_database(path, clock=clock))
         size = sum(saved.bytes for saved in manifest.files)
         expect(size)
