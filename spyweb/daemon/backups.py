@@ -22,7 +22,7 @@ from spyweb.settings.sections import Settings
 from spyweb.settings.units import DAY_MS, SECOND_MS
 from spyweb.store.access import PRIVATE
 from spyweb.store.opening import key_of
-from spyweb.store.sqlite.backup import make_backup
+from spyweb.store.sqlite.backup import UNFINISHED, make_backup
 from spyweb.store.sqlite.failures import opening
 from spyweb.subjects.health.remedies import BACKUP
 from spyweb.subjects.health.views import ChoreHealth
@@ -70,7 +70,7 @@ async def back_up(settings: Settings, clock: Clock) -> None:
         folder = settings.root / settings.backup.dir
         with opening(folder):
             folder.mkdir(PRIVATE, parents=True, exist_ok=True)
-            for left in folder.glob(f".{NAMES}.unfinished"):
+            for left in folder.glob(f".{NAMES}{UNFINISHED}*"):
                 shutil.rmtree(left, ignore_errors=True)
             file = folder / datetime.fromtimestamp(clock.now_ms() / SECOND_MS, UTC).strftime(FORM)
             made = make_backup(file, settings, key_of(settings), clock, advance, advance)

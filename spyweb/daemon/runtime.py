@@ -218,7 +218,6 @@ def put_aside(error: StoreCorrupt | StoreIncomplete, marker: Marker) -> None:
 
 async def open_configured(settings: Settings, clock: Clock, marker: Marker) -> Store:
     store = settings.store
-    settle_restore(settings)
     is_new = store.is_file and not size_of(store.path)
     if store.is_file:
         refuse_missing(store.path, marker.folder if marker.found else None)
@@ -265,6 +264,7 @@ async def open_runtime(
         found = live.find(job)
         return found.spec if found else None
 
+    settle_restore(settings)
     marker = Marker(settings.daemon.data_dir, settings.database, clock)
     store = await open_or_repair(settings, clock, marker, repair=repair)
     stack.push_async_callback(store.close)

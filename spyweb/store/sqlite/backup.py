@@ -10,10 +10,12 @@ import os
 import shutil
 import sqlite3
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from glob import escape
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
@@ -27,7 +29,6 @@ from spyweb.errors import Refused, StoreError, StoreNewer
 from spyweb.files import open_regular
 from spyweb.model import Durability
 from spyweb.settings.sections import DATABASE, MARKER, USER_DB, Settings
-from spyweb.store.access import PRIVATE
 from spyweb.store.encryption import codec_for, fingerprint_of
 from spyweb.store.lock import hold_database, shown_moment
 from spyweb.store.marker import Marker
@@ -42,6 +43,7 @@ SCHEMAS = {DATABASE: "main", USER_DB: "scripts"}  # of the one connection that r
 MANIFEST, MANIFEST_BYTES, LONGEST = "manifest.json", 1 << 16, 40  # characters of a text in it that are shown
 PAGES, SLICE = 256, 1 << 20  # written and synced at once: no commit of the daemon waits behind more
 STEPS = 100_000  # of SQLite's virtual machine between two calls of `advance`
+UNFINISHED = ".unfinished-"  # in the name of the folder beside a backup, in which it is made
 DECIDED = "restore.decided"  # in the data directory while databases are replaced
 UNREADABLE = (BadZipFile, LookupError, ValueError, RuntimeError, EOFError, struct.error, msgspec.MsgspecError)
 
@@ -89,7 +91,11 @@ def make_backup(
     paths = {name: path for name, path in databases_of(settings).items() if name == DATABASE or damage.size_of(path)}
     if os.path.lexists(place):
         raise Refused(f"{place} is there already: nothing was written")
-    with opening(place), unfinished(place) as folder:
+    beside = f".{place.name}{UNFINISHED}"
+    for left in place.parent.glob(f"{escape(beside)}*"):  # by a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    with opening(place), TemporaryDirectory(prefix=beside, dir=place.parent) as temporary:
+        folder = Path(temporary)
         with opening(settings.store.path):
             reading = open_as_it_is(settings.store.path, codec_for(key), settings.store.durability, marker)
         with closing(reading):
@@ -120,18 +126,6 @@ def make_backup(
         os.replace(folder / MANIFEST, place)
         sync_folder(place.parent)
     return manifest
-
-
-@contextmanager
-def unfinished(place: Path) -> Iterator[Path]:
-    """Make a folder beside a file that is being made; what a killed process has left of one is removed."""
-    folder = place.with_name(f".{place.name}.unfinished")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(PRIVATE)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def need_room(folder: Path, size: int) -> None:

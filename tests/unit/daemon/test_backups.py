@@ -161,7 +161,7 @@ async def test_it_follows_config_toml(settings: Settings) -> None:
 
 
 async def test_what_a_killed_daemon_has_left_is_removed(settings: Settings) -> None:
-    left = settings.root / "backups" / f".{named(START_MS)}.unfinished"
+    left = settings.root / "backups" / f".{named(START_MS)}.unfinished-x"
     left.mkdir(parents=True)
     (left / "spyweb.db").touch()
 

@@ -26,7 +26,9 @@ from spyweb.settings.sections import USER_DB
 from spyweb.specs.parse import job_id
 from spyweb.store.interchange.foreign import OldProject, copy_tables, read_sloth, read_spyweb
 from spyweb.store.interchange.lines import BadLine, LineReader, entry_line
+from spyweb.store.lock import hold_lock
 from spyweb.store.model.entries import PortableEntry, agent_namespace, job_namespace
+from spyweb.store.opening import key_of, need_postgres
 from spyweb.subjects.state.commands.stored import Agent, StateOutput, StatePlace, StoredState, Yes, agree, placed, spelt
 from spyweb.subjects.state.views import Imported
 from spyweb.words import counted
@@ -136,8 +138,6 @@ def rekey(
     Values, past versions and events: all of them, or none.  Only while no daemon runs.
     """
     from spyweb.store.encryption import BYTES, codec_for, find_key  # only needed when no daemon runs
-    from spyweb.store.lock import hold_lock
-    from spyweb.store.opening import key_of, need_postgres
     from spyweb.store.sqlite.store import rotate_key
 
     project = project_of(context)
@@ -176,9 +176,6 @@ def move_store(
     All, or nothing: what arrived is compared.  Only while no daemon runs.  The old database stays as it is, and no
     daemon opens it any more.  Tables that scripts made with db_exec stay in user.db.
     """
-    from spyweb.store.lock import hold_lock
-    from spyweb.store.opening import key_of, need_postgres  # only needed when no daemon runs
-
     project = project_of(context)
     settings = project.offline.settings
     target = store_at(url, settings, os.environ)
@@ -218,7 +215,6 @@ def backup(
 
     Also while the daemon runs.  The file gets its name once it is complete and checked.
     """
-    from spyweb.store.opening import key_of
     from spyweb.store.sqlite.backup import make_backup  # slow to import
 
     project = project_of(context)
@@ -239,8 +235,6 @@ def restore(
 
     All of it, or nothing.  Only while no daemon runs.
     """
-    from spyweb.store.lock import hold_lock
-    from spyweb.store.opening import key_of
     from spyweb.store.sqlite import backup  # slow to import
 
     project = project_of(context)
@@ -258,8 +252,6 @@ def vacuum(context: typer.Context, form: Output = Format.TABLE) -> None:
 
     Only while no daemon runs.
     """
-    from spyweb.store.lock import hold_lock
-    from spyweb.store.opening import key_of
     from spyweb.store.sqlite import backup  # slow to import
 
     project = project_of(context)
