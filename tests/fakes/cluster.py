@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import signal
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -34,7 +35,7 @@ beat = "{beat_ms}ms"
 """
 URL = 'url = "http://127.0.0.1:{port}"\n'
 PATIENCE_S = 60.0
-POLL_S = 0.05  # each question is a connection
+POLL_S = 0.05
 MULTIXACTS = "SELECT next_multixact_id::text::bigint, next_multi_offset::text::bigint FROM pg_control_checkpoint()"
 
 
@@ -100,6 +101,7 @@ class Cluster:
     projects: dict[str, Project] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)  # of their servers
     nodes: list[ClusterNode] = field(default_factory=list)  # behind networks that can break
+    session: psycopg.Connection | None = None  # for questions
 
     def add(self, *names: str, settings: str = "", url: str = "") -> None:
         """Make a project for each name."""
@@ -137,9 +139,19 @@ class Cluster:
 
     def ask(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Return the rows of a query; tables are those of the cluster."""
-        with connected(*self.place) as connection:
-            cursor = connection.execute(query, parameters)
-            return cursor.fetchall() if cursor.description else []
+        try:
+            return self._rows(query, parameters)
+        except psycopg.OperationalError:
+            if self.session and not self.session.closed:
+                raise
+            return self._rows(query, parameters)  # the server that was asked before has ended
+
+    def _rows(self, query: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+        if self.session is None or self.session.closed:
+            self.session = connected(*self.place)
+            atexit.register(self.session.close)
+        cursor = self.session.execute(query, parameters)
+        return cursor.fetchall() if cursor.description else []
 
     def multixacts(self) -> tuple[int, int]:
         """Return how often several transactions have locked one row so far, and their number."""

@@ -236,11 +236,9 @@ def memory() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-@contextmanager
-def connected(url: str, schema: str = "spyweb", lock_timeout: str = "0") -> Iterator[psycopg.Connection]:
+def connected(url: str, schema: str = "spyweb", lock_timeout: str = "0") -> psycopg.Connection:
     options = f"-c search_path={schema} -c client_min_messages=warning -c lock_timeout={lock_timeout}"
-    with psycopg.connect(url, autocommit=True, options=options) as connection:
-        yield connection
+    return psycopg.connect(url, autocommit=True, options=options)
 
 
 @contextmanager
@@ -268,8 +266,7 @@ def fresh_schema() -> Iterator[PostgresPlace]:
 @cache
 def cleaner() -> psycopg.Connection:
     """Return the session that empties schemas: a new one would read the catalog anew each time."""
-    options = f"-c client_min_messages=warning -c lock_timeout={OF_TESTS}"
-    connection = psycopg.connect(run_url(), autocommit=True, options=options)
+    connection = connected(run_url(), lock_timeout=OF_TESTS)
     atexit.register(connection.close)
     return connection
 
