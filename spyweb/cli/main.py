@@ -45,6 +45,7 @@ COMMANDS = {
     **commands_of("subjects.jobs.show", "show"),
     **commands_of("subjects.uptime.commands", "uptime"),
     **commands_of("subjects.runs.commands", "runs", "artifacts"),
+    **commands_of("subjects.when.commands", "audit"),
     **commands_of("subjects.records.commands", "records"),
     **commands_of("subjects.outbox.commands", "outbox"),
     **commands_of("subjects.jobs.commands", next="next_runs"),

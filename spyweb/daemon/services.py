@@ -32,6 +32,7 @@ from spyweb.subjects.runs.service import OnceService, PastRunsService, RunServic
 from spyweb.subjects.state.service import StateService
 from spyweb.subjects.status.service import StatusService
 from spyweb.subjects.uptime.service import UptimeService
+from spyweb.subjects.when.audit import RunAuditService
 from spyweb.subjects.when.service import CalendarService, MaintenanceService
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.web.access.audit import AuditService
@@ -133,6 +134,7 @@ def build_services(
         ),
         RecordSearch(records=store.records, live=live, clock=clock),
         runs,
+        RunAuditService(store=store, clock=clock, live=live),
         RetryService(runs=runs, sources=runtime.world.sources),
         StateService(store=store, clock=clock, limits=settings.state),
         StatusService(lambda: reloader.settings.status_page, live, store, calendar.windows, clock, root, timezone),

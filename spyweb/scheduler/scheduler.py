@@ -33,6 +33,7 @@ from spyweb.schedules.due import (
     deactivated,
     decide_due,
     jittered,
+    moved,
     next_due,
     schedule_text,
     skipped_of,
@@ -158,6 +159,7 @@ class Scheduler:
                 expects={each.job.id: each.job.recorded for each in together},
                 cursors=[each.cursor for each in together],
                 skipped=[skipped for each in together for skipped in each.skipped],
+                steps=[step for each in together for step in moved(each.job.recorded, each.before)],
             )
             starts = [(each.job, request) for each in together for request in each.requests]
             claim = self._runner.start_all(starts, change)
@@ -314,11 +316,12 @@ class Scheduler:
         by_id = {job.id: job for job in jobs}
 
         def change() -> Change:
-            decided = [decide(job) for job in by_id.values()]
+            decided = [(job, decide(job)) for job in by_id.values()]
             return Change(
                 expects={job.id: job.recorded for job in by_id.values()},
-                cursors=[each.cursor for each in decided],
-                skipped=[skipped for each in decided for skipped in each.skipped],
+                cursors=[each.cursor for _, each in decided],
+                skipped=[skipped for _, each in decided for skipped in each.skipped],
+                steps=[step for job, each in decided for step in (*moved(job.recorded, _known(job)), *each.steps)],
             )
 
         def go_by(moved: JobId, found: Cursor | None) -> None:
@@ -413,5 +416,5 @@ def _decide(job: LiveJob, now_ms: int) -> DueDecision:
     decision = decide_due(job.spec, cursor_ms, now_ms, kept_since_ms=job.kept_since_ms)
     if not cursor_ms < job.reached_ms <= now_ms or not (decision.missed or len(decision.runs) > 1):
         return decision
-    reached_ms, job.reached_ms = job.reached_ms, 0
-    return decide_due(job.spec, reached_ms, now_ms, kept_since_ms=job.kept_since_ms)
+    job.cursor, job.reached_ms = replace(job.cursor, due_ms=job.reached_ms), 0
+    return decide_due(job.spec, job.cursor.due_ms, now_ms, kept_since_ms=job.kept_since_ms)

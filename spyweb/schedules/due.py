@@ -20,7 +20,7 @@ from spyweb.ownership import pool_of
 from spyweb.schedules.cron import LAST_DAY, cron_after, cron_count, cron_until, parse_cron
 from spyweb.settings.units import DAY_MS
 from spyweb.settings.values import is_timezone
-from spyweb.store.model.runs import SkippedRange
+from spyweb.store.model.runs import ScheduleStep, SkippedRange
 
 SPREAD_MS = 10_000  # over which the first runs of many new jobs are spread, at most
 UNARMED = 0  # the cursor of a job that expects pings, before the first ping; later it is the time of the last ping
@@ -88,7 +88,7 @@ def missed_until(schedule: Schedule, cursor_ms: int, now_ms: int) -> Missed | No
     first_ms = next_due(schedule, cursor_ms)
     if first_ms is None or first_ms > now_ms:
         return None
-    last_ms = last_due(schedule, first_ms, now_ms)
+    last_ms = None if first_ms == now_ms else last_due(schedule, first_ms, now_ms)
     if last_ms is None:
         return Missed(first_ms=first_ms, last_ms=first_ms, count=1)
     return Missed(first_ms=first_ms, last_ms=last_ms, count=_count(schedule, first_ms, last_ms))
@@ -263,10 +263,11 @@ REPEATED_MS = 600_000  # a clock set back by no more than this is a correction: 
 
 
 class Activation(Struct, frozen=True, kw_only=True):
-    """The cursor from which a job's schedule continues, and the skipped ranges to record for the time before."""
+    """The cursor from which a job's schedule continues, and what to record of the time before."""
 
     cursor: Cursor
     skipped: tuple[SkippedRange, ...] = ()
+    steps: tuple[ScheduleStep, ...] = ()
 
 
 def activate(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) -> Activation:
@@ -276,7 +277,9 @@ def activate(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) -
     if known.active_since_ms is None:  # recorded before this was
         known = replace(known, active_since_ms=now_ms)
     if waits_for_the_past(spec.schedule, known.due_ms, now_ms):  # the clock was set back while nothing ran
-        known = replace(known, due_ms=now_ms)
+        back = replace(known, due_ms=now_ms)
+        found = activate(spec, back, now_ms, spread_ms)
+        return replace(found, steps=(*moved(known, back), *found.steps))
     if not spec.enabled or known.paused:
         return Activation(cursor=deactivated(known, now_ms))
     if known.idle_since_ms is not None:
@@ -284,6 +287,17 @@ def activate(spec: JobSpec, known: Cursor | None, now_ms: int, spread_ms: int) -
     if known.schedule != schedule_text(spec.schedule):
         return _after_edit(spec, known, now_ms)
     return Activation(cursor=known)
+
+
+def moved(recorded: Cursor | None, now: Cursor | None) -> tuple[ScheduleStep, ...]:
+    """Return the step to a cursor that is not the recorded one, since the clock was set."""
+    if recorded is None or now is None or recorded.due_ms == now.due_ms:
+        return ()
+    return (_step(now, min(recorded.due_ms, now.due_ms)),)
+
+
+def _step(cursor: Cursor, until_ms: int) -> ScheduleStep:
+    return ScheduleStep(job=cursor.job, until_ms=until_ms, due_ms=cursor.due_ms, schedule=cursor.schedule)
 
 
 def waits_for_the_past(schedule: Schedule, cursor_ms: int, now_ms: int) -> bool:
@@ -316,7 +330,7 @@ def _first_seen(spec: JobSpec, now_ms: int, spread_ms: int) -> Activation:
         active_since_ms=now_ms,
         pool=pool_of(spec.node, spec.labels),
     )
-    return Activation(cursor=cursor, skipped=past)
+    return Activation(cursor=cursor, skipped=past, steps=(_step(cursor, cursor.due_ms),))
 
 
 def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Activation:
@@ -326,10 +340,11 @@ def _after_absence(spec: JobSpec, known: Cursor, now_ms: int) -> Activation:
     if isinstance(spec.schedule, Pings) and cursor.due_ms != UNARMED:
         cursor = replace(cursor, due_ms=now_ms)  # pings that were not expected meanwhile are not late
     absent = missed_until(spec.schedule, cursor.due_ms, now_ms)
-    before = edited.skipped if edited else ()
-    return Activation(
+    before = edited or Activation(cursor=cursor)
+    return replace(
+        before,
         cursor=replace(cursor, due_ms=absent.last_ms) if absent else cursor,
-        skipped=(*before, *_skipped(spec, Outcome.PAUSED, absent, now_ms, AWAY)),
+        skipped=(*before.skipped, *_skipped(spec, Outcome.PAUSED, absent, now_ms, AWAY)),
     )
 
 
@@ -349,7 +364,8 @@ def _after_edit(
     following_ms = next_due(spec.schedule, cursor.due_ms)  # from there on the new schedule applies
     until_ms = now_ms if following_ms is None else min(now_ms, following_ms - 1)
     unrun = missed_until(earlier, known.due_ms, until_ms)
-    return Activation(cursor=cursor, skipped=(*_past(spec, now_ms), *_skipped(spec, outcome, unrun, now_ms, reason)))
+    skipped = (*_past(spec, now_ms), *_skipped(spec, outcome, unrun, now_ms, reason))
+    return Activation(cursor=cursor, skipped=skipped, steps=(_step(cursor, until_ms),))
 
 
 def _past(spec: JobSpec, now_ms: int) -> tuple[SkippedRange, ...]:

@@ -55,7 +55,7 @@ function override_fetch(request)
 end
 """
 PAGES = (
-    *("/", "/incidents", "/incidents/1", "/channels", "/maintenance", "/when", "/runs"),
+    *("/", "/incidents", "/incidents/1", "/channels", "/maintenance", "/when", "/when/audit", "/runs"),
     *("/records", "/state", "/events", "/outbox", "/health", "/keys", "/api/docs"),
 )
 

@@ -15,7 +15,7 @@ from tests.fakes.project import Project, eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(120)]
 
-PAGES = ("/when", "/records", "/state", "/events", "/outbox", "/health", "/keys", "/api/docs")
+PAGES = ("/when", "/when/audit", "/records", "/state", "/events", "/outbox", "/health", "/keys", "/api/docs")
 MORE_OF_THE_SAME = "main .stack > article:nth-of-type(n+3)"  # addresses and types beyond the first of each subject
 CONFIG = """
 [state]

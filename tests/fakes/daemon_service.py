@@ -64,6 +64,7 @@ from spyweb.subjects.state.service import StateService
 from spyweb.subjects.status.service import StatusService
 from spyweb.subjects.uptime.service import UptimeService
 from spyweb.subjects.when import service as when
+from spyweb.subjects.when.audit import RunAuditService
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.views.jobs import JobPaused, JobState, JobView, MaySee, NextRun, anything, next_run
 from spyweb.views.ops import RunOps, view_ops
@@ -653,6 +654,7 @@ class FakeDaemonService(AllServices):
             lambda: self.settings.status_page, self.live, store, MaintenanceCalendar, clock, self.root, "UTC"
         )
         self.uptime = UptimeService(store=store.uptime, clock=clock)
+        self.run_audit = RunAuditService(store=store, clock=clock, live=self.live)
         self.closed = asyncio.Event()  # nobody watches the run any more
 
     async def all_jobs(self) -> list[JobView]:

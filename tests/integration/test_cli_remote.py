@@ -36,7 +36,7 @@ DONE = """
 jobs; show prices; runs; runs prices; next; records prices; outbox; outbox --retry all; health; nodes; logs prices
 trigger prices; retry 3; pause prices; resume prices; run prices; debug prices
 state set greeting hello; state list; state list --job prices; state stats; state locks; state export -
-state history greeting; state workflow list; drift; drift prices; uptime; uptime prices
+state history greeting; state workflow list; drift; drift prices; uptime; uptime prices; audit; audit prices
 state delete greeting --yes; state clear --yes; state import - --yes; state move old new
 alerts list; alerts history; alerts channels; alerts silence prices 1h; alerts unsilence prices
 maintenance list; maintenance begin 2h --job prices; maintenance end 1; keys list; keys add phone; keys audit

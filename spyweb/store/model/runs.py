@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -80,6 +80,16 @@ class SkippedRange(Struct, frozen=True, kw_only=True):
     follows: RunId | None = None  # as of a NewRun
 
 
+class ScheduleStep(Struct, frozen=True, kw_only=True):
+    """A job goes on by a schedule: after `due_ms` its due times count; those of the steps before up to `until_ms`."""
+
+    job: JobId
+    until_ms: int
+    due_ms: int  # also the cursor by which due times are computed
+    schedule: str  # as text, with its time zone
+    run: int = 0  # the newest row of the job before it, as it was found when this was recorded
+
+
 class Change(Struct, frozen=True, kw_only=True):
     """Changes of jobs and runs that are committed together, or not at all."""
 
@@ -89,6 +99,7 @@ class Change(Struct, frozen=True, kw_only=True):
     begin: Sequence[Begin] = ()
     end: Sequence[End] = ()
     skipped: Sequence[SkippedRange] = ()
+    steps: Sequence[ScheduleStep] = ()  # of the cursors
     heard: Mapping[JobId, int] = {}  # jobs that run elsewhere, and when a ping came: their cursors
     dropped: Sequence[WantedChange] = ()  # changes that start no run of the job that wanted them
     told: Sequence[ScriptTold] = ()  # the incidents that the new runs report to jobs' files
@@ -96,6 +107,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
 # A change that is committed, and the ids of its new runs; without ids where its caller no longer waited for them.
 Recorded = Callable[[Change, "Sequence[RunId | None] | None"], None]
+DueKind = Literal["ran", "late", "skipped", "missed", "paused", "waiting", "unexplained"]  # waiting: or not handled yet
 
 
 class KnownRequest(Struct, frozen=True, kw_only=True):
@@ -104,6 +116,17 @@ class KnownRequest(Struct, frozen=True, kw_only=True):
     fingerprint: bytes
     run: RunId
     at_ms: int
+
+
+class DueRow(NamedTuple):
+    """A row about due times: a run, or a range that did not run."""
+
+    first_ms: int
+    last_ms: int
+    times: int
+    range: RunId | None  # the id of a range; None: it is a run
+    kind: DueKind
+    reason: str
 
 
 NO_TIME = -1  # in a strip: the run took no time that is known

@@ -9,15 +9,17 @@ from sys import maxsize
 from spyweb.model import JobId, Outcome, Run, RunId, RunMark
 from spyweb.store.model.runs import (
     NO_TIME,
+    DueRow,
     FailingSeries,
     RunFilter,
     RunPage,
     RunPoint,
     RunStrip,
+    ScheduleStep,
     StripWish,
     check_result_in,
 )
-from spyweb.store.sqlite.connections import StorePart, on_questions
+from spyweb.store.sqlite.connections import StorePart, on_questions, read_as
 from spyweb.store.sqlite.runs import NOT_ASIDE, RUN_COLUMNS, read_run
 
 SEARCHED = 20_000  # rows that one page of a search reads, so that other questions get their turn
@@ -71,6 +73,19 @@ POINTS = f"""
 DURATIONS = POINTS.format(took="max(ended_ms - started_ms, 0)")
 LATENCIES = POINTS.format(took="iif(outcome = 'success', result, '')")  # of checks, to be found in their results
 LONGEST_MS = 1e12  # other results may be any text, and hold any number
+MOST_DUE = 50_000  # rows about the due times of a job in one question
+STEPS = "SELECT job, until_ms, due_ms, schedule, run FROM schedule WHERE job = ? ORDER BY id"
+DUE_ROWS = """
+    SELECT due_ms, due_ms, 1, NULL, CASE WHEN outcome IS NULL AND started_ms IS NULL THEN 'waiting'
+        WHEN outcome = 'skipped' OR started_ms IS NULL THEN 'skipped'
+        ELSE iif(started_ms - due_ms > ?4, 'late', 'ran') END, reason
+    FROM run INDEXED BY run_once
+    WHERE job = ?1 AND due_ms > ?2 AND due_ms <= ?3 AND last_due_ms IS NULL AND attempt = 1
+    UNION ALL
+    SELECT due_ms, last_due_ms, count, id, outcome, reason FROM run INDEXED BY run_range
+    WHERE job = ?1 AND last_due_ms > ?2 AND due_ms <= ?3 AND "trigger" = '{"type":"schedule"}'
+    ORDER BY 1 DESC LIMIT ?5
+"""
 BEFORE = "SELECT max(id) FROM run INDEXED BY run_of_job WHERE job = ? AND id < ?"
 AFTER = "SELECT min(id) FROM run INDEXED BY run_of_job WHERE job = ? AND id > ?"
 # What a trigger says of the run behind it: `of` a retry, `run_id` of a job that follows, `by` of a change of state.
@@ -173,6 +188,19 @@ class PastRuns(StorePart):
         statement, read = (LATENCIES, latency_in) if of_latency else (DURATIONS, int)
         rows = connection.execute(statement, (job, maxsize, below, since_ms, max(limit, 0)))
         return [RunPoint(run, at_ms, read(took), late or 0, RunMark(mark)) for run, at_ms, took, late, mark in rows]
+
+    @on_questions
+    def due(
+        self, connection: sqlite3.Connection, job: JobId, since_ms: int, until_ms: int, late_ms: int
+    ) -> tuple[list[ScheduleStep], list[DueRow], int]:
+        """Return the schedules of a job, rows about its due times, oldest first, and up to when they are incomplete."""
+        steps = [read_as(ScheduleStep, row) for row in connection.execute(STEPS, (job,))]
+        asked = (job, since_ms, until_ms, late_ms, MOST_DUE)
+        rows = [DueRow(*row) for row in connection.execute(DUE_ROWS, asked)]
+        # Read last: what is pruned meanwhile may be missing above.
+        pruned = connection.execute("SELECT due_ms FROM pruned WHERE job = ?", (job,)).fetchone()
+        too_many_ms = rows[-1].last_ms if len(rows) == MOST_DUE else 0
+        return steps, rows[::-1], max(pruned[0] if pruned else 0, too_many_ms)
 
     @on_questions
     def followers(self, connection: sqlite3.Connection, run: RunId, *, limit: int) -> list[Run]:

@@ -42,6 +42,10 @@ CURSOR_COLUMNS = columns_of(Cursor)
 SET_CURSOR = upsert("cursor", CURSOR_COLUMNS, "job")
 FIND_CURSOR = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job = ?"
 FIND_CURSORS = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE job IN (SELECT value FROM json_each(?))"
+ADD_STEP = """
+    INSERT INTO schedule (job, until_ms, due_ms, schedule, run)
+    VALUES (?1, ?2, ?3, ?4, (SELECT coalesce(max(id), 0) FROM run WHERE job = ?1))
+"""
 HEAR = "UPDATE cursor SET due_ms = ?2 WHERE job = ?1"
 ADD_RUN = """
     INSERT INTO run (job, state, attempt, due_ms, "trigger", start_after_ms, started_ms, generation)
@@ -55,7 +59,12 @@ END_RUN = """
         note = ?, stale_ms = ?, latency = ?
     WHERE id = ? AND state <> 'ended'
 """
-NEWEST_ROW = 'SELECT id, outcome, reason, "trigger", last_due_ms FROM run WHERE job = ? ORDER BY id DESC LIMIT 1'
+# The range of a row, where it is about the current schedule.
+NEWEST_ROW = """
+    SELECT id, outcome, reason, "trigger",
+        iif(id > coalesce((SELECT run FROM schedule WHERE job = ?1 ORDER BY id DESC LIMIT 1), 0), last_due_ms, NULL)
+    FROM run WHERE job = ?1 ORDER BY id DESC LIMIT 1
+"""
 LENGTHEN_SKIPPED = """
     UPDATE run SET
         due_ms = min(due_ms, ?2), last_due_ms = max(last_due_ms, ?3), count = count + ?4, ended_ms = ?5
@@ -66,7 +75,7 @@ ADD_SKIPPED = """
     VALUES (?, 'ended', 1, ?, ?, ?, ?, ?, ?, ?)
 """
 RUN_COLUMNS = columns_of(Run)
-LISTS = ("cursors", "new", "begin", "end", "skipped", "dropped", "told")  # of a Change
+LISTS = ("cursors", "new", "begin", "end", "skipped", "steps", "dropped", "told")  # of a Change
 TRIGGER = Run.__struct_fields__.index("trigger")
 
 OPEN_RUNS = f"SELECT {RUN_COLUMNS} FROM run WHERE state <> 'ended' ORDER BY id"
@@ -357,6 +366,8 @@ def write(
     ended = {end.run for end, result in zip(change.end, results, strict=True) if result.rowcount == 1}
     if change.begin:
         connection.executemany(BEGIN_RUN, [(begin.started_ms, begin.generation, begin.run) for begin in change.begin])
+    if change.steps:
+        connection.executemany(ADD_STEP, [astuple(step)[:-1] for step in change.steps])
     for skipped in change.skipped:
         if skipped.follows is None or skipped.follows in ended:
             record_skipped(connection, skipped)

@@ -70,7 +70,7 @@ async def list_incidents(request: web.Request) -> web.Response:
     query, incidents = query_of(request, IncidentsQuery), service_of(request, IncidentService)
     may_see = principal_of(request).may_see
     is_open = None if query.state is None else query.state == "open"
-    job = job_of(request, query)
+    job = job_of(request, query.job)
     return await list_answer(
         request,
         query,

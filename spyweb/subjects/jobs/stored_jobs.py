@@ -74,7 +74,7 @@ def set_paused(project: OfflineProject, job: JobId, *, paused: bool) -> JobPause
             # A job that no daemon has loaded yet gets its first cursor.
             seen = due.Activation(cursor=cursor) if cursor else due.activate(spec, None, now_ms, due.SPREAD_MS)
             changed = replace(due.deactivated(seen.cursor, now_ms), paused=paused, paused_for="")
-            return Change(expects={job: cursor}, cursors=[changed], skipped=seen.skipped)
+            return Change(expects={job: cursor}, cursors=[changed], skipped=seen.skipped, steps=seen.steps)
 
         await store.runs.write_cursors(set_it, known.__setitem__)
         return before, (await store.runs.cursors()).get(job)

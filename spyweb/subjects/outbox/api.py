@@ -23,7 +23,7 @@ class RetryQuery(Struct, frozen=True):
 async def list_messages(request: web.Request) -> web.Response:
     """List the undelivered messages, waiting and given up, newest first."""
     query, outbox = query_of(request, PageQuery), service_of(request, OutboxSender)
-    job = job_of(request, query) if query.job else None
+    job = job_of(request, query.job) if query.job else None
     return await list_answer(
         request,
         query,

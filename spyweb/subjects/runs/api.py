@@ -53,7 +53,7 @@ async def list_runs(request: web.Request) -> web.Response:
     With a filter, a page may hold fewer runs than there are, even none: the header `Link` leads to the next page.
     """
     services, query = request.app[SERVICES], query_of(request, RunsQuery)
-    job = job_of(request, query)
+    job = job_of(request, query.job)
     if query.outcome or query.trigger or query.since is not None or query.until is not None:
         wanted = RunFilter(
             job=job,

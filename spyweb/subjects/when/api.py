@@ -1,4 +1,4 @@
-"""Handlers for due times: the day ahead, due times that did not run, and maintenance."""
+"""Handlers for due times: the day ahead, due times that did not run, their audit, and maintenance."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from msgspec import Meta, Struct, field
 from spyweb.model import RunId
 from spyweb.specs.maintenance import DURATION
 from spyweb.subjects.when import service
+from spyweb.subjects.when.audit import USUAL_MS, JobAudit, RunAuditService
 from spyweb.web.access.principal import principal_of, typed_name
 from spyweb.web.answer import BadBody, json_answer, page_answer
 from spyweb.web.api.query import MOST, PageQuery, body_of, job_of, number_in_path, query_of
@@ -39,9 +40,24 @@ async def list_gaps(request: web.Request) -> web.Response:
     A page may hold fewer gaps than `limit`, even none: the header `Link`, and `before`, lead to the next page.
     """
     query, gaps = query_of(request, GapsQuery), service_of(request, service.CalendarService).gaps
-    job, before, may_see = job_of(request, query), RunId(query.before) or None, principal_of(request).may_see
+    job, before, may_see = job_of(request, query.job), RunId(query.before) or None, principal_of(request).may_see
     page = await gaps(job, since_ms=query.since, limit=query.limit, before=before, may_see=may_see)
     return page_answer(request, page, before=page.before)
+
+
+class DueAuditQuery(Struct, frozen=True):
+    """The job, and since when."""
+
+    job: str | None = None
+    since: Annotated[int, Meta(ge=0, le=MOST, description="epoch milliseconds; by default 7 days ago")] | None = None
+
+
+@Route("GET", "/api/audit/runs", right=Right.READ, answer=list[JobAudit], query=DueAuditQuery, of_job=True)
+async def audit_runs(request: web.Request) -> web.Response:
+    """Compare what was due with what is on record, of each job."""
+    query, service = query_of(request, DueAuditQuery), service_of(request, RunAuditService)
+    since_ms = service.clock.now_ms() - USUAL_MS if query.since is None else query.since
+    return json_answer(await service.audit(since_ms, job_of(request, query.job), principal_of(request).may_see))
 
 
 class MaintenanceQuery(Struct, frozen=True):

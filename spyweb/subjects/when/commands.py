@@ -1,17 +1,23 @@
-"""`spyweb maintenance`: list the maintenance windows, begin one now, and end it."""
+"""`spyweb audit`; `spyweb maintenance`: list the maintenance windows, begin one now, and end it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from spyweb.cli import output
-from spyweb.cli.client import with_query
-from spyweb.cli.options import Output, project_of
+from spyweb.cli.client import DaemonClient, with_query
+from spyweb.cli.options import MaybeJob, Output, project_of
 from spyweb.cli.output import Format
+from spyweb.cli.project import Backend, found_of
+from spyweb.errors import ExitCode
+from spyweb.model import JobId
+from spyweb.settings.values import duration
+from spyweb.subjects.when.audit import MOST_MS, JobAudit, RunAuditService
 from spyweb.subjects.when.service import MaintenanceChanged, MaintenanceView, MaintenanceWindow
+from spyweb.words import counted
 
 NEEDED = ", which keeps the windows: `spyweb start`"
 
@@ -21,7 +27,44 @@ HowLong = Annotated[str, typer.Argument(metavar="HOW_LONG", help='A duration suc
 Jobs = Annotated[list[str], typer.Option("--job", metavar="PATTERN", help="These jobs, with * and ?. Repeatable.")]
 Tags = Annotated[list[str], typer.Option("--tag", metavar="TAG", help="The jobs with this tag. Repeatable.")]
 Text = Annotated[str, typer.Option("--text", metavar="TEXT", help="The reason.")]
+Since = Annotated[
+    Any, typer.Option("--since", metavar="HOW_LONG", parser=duration(most_ms=MOST_MS), help='How far back, as "7d".')
+]
 Number = Annotated[int, typer.Argument(metavar="N", min=1, help="The window's number.", show_default=False)]
+
+
+def audit(context: typer.Context, job: MaybeJob = None, since: Since = "7d", form: Output = Format.TABLE) -> ExitCode:
+    """Compare what was due with what is on record.
+
+    Exit code 1 when a due time is unexplained: neither a run nor a reason is on record.
+    """
+    project = project_of(context)
+    source, since_ms = project.stored(), project.clock.now_ms() - since
+    found = found_of(source, job, lambda known: audited(source, known, since_ms))
+
+    def row(each: JobAudit) -> dict[str, str]:
+        counts = [("due", each.due), *each.counts.items()]
+        return {"job": each.job, **{name: f"{count:,}" if count else "" for name, count in counts}}
+
+    output.show_list(form, found, row, empty="nothing was due", cut=("job",))
+    shown = [(each.job, group) for each in found for group in each.groups if job or group.kind == "unexplained"]
+    for name, group in shown if form is Format.TABLE else ():
+        times = f"{project.moment(group.first_ms)} to {project.moment(group.last_ms)}"
+        output.say(f"{name}: {counted(group.count, 'due time')} {group.kind}, {times}: {group.why}")
+    is_explained = not any(each.counts["unexplained"] for each in found)
+    if found and is_explained:
+        output.note("each due time is on record")
+    return ExitCode.OK if is_explained else ExitCode.FAILED
+
+
+def audited(source: Backend, job: JobId | None, since_ms: int) -> list[JobAudit]:
+    if isinstance(source, DaemonClient):
+        target = with_query("/api/audit/runs", job=job, since=since_ms)
+        return source.ask("GET", target, list[JobAudit], timeout=None)
+    clock, specs = source.clock, {spec.id: spec for spec in source.specs}
+    return source.read(
+        lambda store: RunAuditService(store=store, clock=clock, specs=specs).audit(since_ms, job), list[JobAudit]()
+    )
 
 
 def list_maintenance(context: typer.Context, days: Days = 7, form: Output = Format.TABLE) -> None:

@@ -1,4 +1,4 @@
-"""The pages Schedule (the day ahead as a heat map, missed runs) and Maintenance."""
+"""The pages Schedule (the day ahead as a heat map, missed runs), Audit and Maintenance."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from spyweb.settings.units import DAY_MS, MINUTE_MS
 from spyweb.specs.maintenance import DURATION
 from spyweb.subjects.runs.words import mark_of_outcome
 from spyweb.subjects.when import service
+from spyweb.subjects.when.audit import USUAL_MS, RunAuditService
 from spyweb.web.access.principal import Right, typed_name
 from spyweb.web.api.query import ListQuery, Natural, whole_number
 from spyweb.web.pages.charts import Herd, Tick, bounds_of, heat, herd, level_class, time_ticks
@@ -64,7 +65,7 @@ def draw_heat_map(day: service.DayAhead, page: int, zone: tzinfo = UTC) -> HeatM
     )
 
 
-GAPS = 50
+GAPS, MOST_AUDITED = 50, 200  # on a page
 
 
 class WhenQuery(ListQuery, frozen=True):
@@ -94,6 +95,17 @@ async def show_when(asked: Asked) -> Shown:
         **asked.places(query, found.before),
     }
     return Shown(title="Schedule", values=values)
+
+
+@DashboardPage("when/audit", "due_audit.html", place="when", of_job=True)
+async def show_audit(asked: Asked) -> Shown:
+    """Show whether each due time of the last days is on record."""
+    job, since_ms = asked.job_of_list(asked.query(ListQuery).job), asked.services.clock.now_ms() - USUAL_MS
+    jobs = await asked.services[RunAuditService].audit(since_ms, job, asked.principal.may_see)
+    gaps = [(each.job, gap) for each in jobs for gap in each.groups if gap.kind == "unexplained"]
+    jobs.sort(key=lambda each: each.due - each.counts["ran"] - each.counts["late"], reverse=True)
+    values = {"jobs": jobs, "gaps": gaps, "most": MOST_AUDITED, "since_ms": since_ms, "name_of": asked.name_of}
+    return Shown(title="Audit", values=values)
 
 
 WIDTH = 1_000  # of the picture, in its own unit

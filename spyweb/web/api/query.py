@@ -227,10 +227,10 @@ async def list_answer(
     return page_answer(request, [show(each) for each in found], before=following)
 
 
-def job_of(request: web.Request, query: PageQuery) -> JobId | None:
-    """Return the job that `job` names, also one that was removed: its rows remain.  Raises HTTPForbidden."""
-    if query.job is None:
+def job_of(request: web.Request, named: str | None) -> JobId | None:
+    """Return the job of this id or name, also one that was removed: its rows remain.  Raises HTTPForbidden."""
+    if named is None:
         return None
-    job = request.app[SERVICES].catalogue.find(query.job) or JobId(query.job)
+    job = request.app[SERVICES].catalogue.find(named) or JobId(named)
     check_may_see(request, job)
     return job

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spyweb.errors import StoreClosed
+from spyweb.errors import CursorMoved, StoreClosed
 from spyweb.model import Failure, JobId, Outcome, RunId, RunMark, RunState, Trigger, TriggerType
-from spyweb.store.model.runs import NO_TIME, Change, End, NewRun, RunFilter, SkippedRange, StripWish
+from spyweb.store.model.runs import NO_TIME, Change, End, NewRun, RunFilter, ScheduleStep, SkippedRange, StripWish
 from spyweb.store.sqlite import past_runs
 from spyweb.store.sqlite.store import Store
-from tests.fakes.changes import NEWS, PRICES, make_skipped
+from tests.fakes.changes import NEWS, PRICES, make_cursor, make_skipped, run_once
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.stores import ENGINES, until_told
@@ -280,3 +280,68 @@ async def test_points_of_a_check_are_the_latencies_that_its_results_name(store: 
 
     found = await store.past_runs.points(PRICES, since_ms=0, limit=9, of_latency=True)
     assert [point.took_ms for point in reversed(found)] == [86, *[NO_TIME] * 7]
+
+
+async def test_the_schedules_of_a_job_and_the_rows_about_its_due_times_are_kept_and_pruned_with_its_runs(
+    store: Store,
+) -> None:
+    steps = [
+        ScheduleStep(job=PRICES, until_ms=at_ms, due_ms=at_ms, schedule=f"every {at_ms}") for at_ms in (1_000, 4_000)
+    ]
+    await store.runs.record(Change(cursors=[make_cursor(due_ms=1_000)], steps=steps[:1]))
+    with pytest.raises(CursorMoved):
+        await store.runs.record(Change(expects={PRICES: None}, steps=steps))
+    for due_ms in (2_000, 3_000):
+        await run_once(store, due_ms=due_ms, ended_ms=due_ms + 500)
+    await begin(store, due_ms=3_000, attempt=2)
+    await begin(store)
+    missed = make_skipped(first=3_200, last=3_900, count=8)
+    await store.runs.record(Change(cursors=[make_cursor(due_ms=4_000)], steps=steps[1:], skipped=[missed]))
+    of_state = replace(make_skipped(first=4_100, last=4_100, count=1), trigger=TriggerType.STATE)
+    await store.runs.record(Change(skipped=[of_state, make_skipped(first=5_000, last=6_000, count=2, reason="down")]))
+    await begin(store, due_ms=7_000, started_ms=None, state=RunState.WAITING)
+    await begin(store, due_ms=8_000, started_ms=8_501)
+
+    steps, rows, known_ms = await store.past_runs.due(PRICES, 2_000, 8_000, 500)
+    assert [(step.schedule, step.run) for step in steps] == [("every 1000", 0), ("every 4000", 4)]
+    assert [(*row[:3], row.range is not None, row.kind) for row in rows] == [
+        (3_000, 3_000, 1, False, "ran"),
+        (3_200, 3_900, 8, True, "missed"),
+        (5_000, 6_000, 2, True, "missed"),
+        (7_000, 7_000, 1, False, "waiting"),
+        (8_000, 8_000, 1, False, "late"),
+    ]
+    assert [row.first_ms for row in (await store.past_runs.due(PRICES, 3_500, 5_000, 0))[1]] == [3_200, 5_000]
+    assert known_ms == 0
+    assert await store.past_runs.due(NEWS, 0, 9_000, 0) == ([], [], 0)
+
+    assert await store.runs.prune(keep=2, older_than_ms=2_000) == 2
+    steps, _, known_ms = await store.past_runs.due(PRICES, 0, 9_000, 0)
+    assert (known_ms, len(steps)) == (3_900, 2), "a success is kept, however old"
+    await store.runs.record(Change(cursors=[make_cursor(due_ms=9_000)]))
+    await store.runs.prune(keep=1, older_than_ms=2_000)
+    steps, _, known_ms = await store.past_runs.due(PRICES, 0, 9_000, 0)
+    assert (known_ms, [step.schedule for step in steps]) == (4_100, ["every 4000"])
+
+
+async def test_a_change_of_the_schedule_begins_a_row_and_a_job_has_a_bounded_number_of_them(store: Store) -> None:
+    for first in (1_000, 2_000, 3_000):
+        step = ScheduleStep(job=PRICES, until_ms=first, due_ms=first, schedule="never")
+        skipped = make_skipped(first=first, last=first, count=1)
+        await store.runs.record(Change(skipped=[skipped], steps=[step] if first == 3_000 else []))
+    assert [row.times for row in (await store.past_runs.due(PRICES, 0, 9_000, 0))[1]] == [2, 1]
+
+    many = [ScheduleStep(job=PRICES, until_ms=n, due_ms=n, schedule="never") for n in range(1_100)]
+    await store.runs.record(Change(steps=many))
+    kept, *_ = await store.past_runs.due(PRICES, 0, 9_000, 0)
+    assert (len(kept), kept[-1].due_ms) == (1_000, 1_099)
+
+
+async def test_of_very_many_rows_about_due_times_the_newest_are_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for due_ms in range(1_000, 6_000, 1_000):
+        await run_once(store, due_ms=due_ms)
+    monkeypatch.setattr(past_runs, "MOST_DUE", 3)
+    _, rows, known_ms = await store.past_runs.due(PRICES, 0, 9_000, 0)
+    assert ([row.first_ms for row in rows], known_ms) == ([3_000, 4_000, 5_000], 3_000)

@@ -66,6 +66,8 @@ FILL = """
     INSERT INTO uptime SELECT 'job' || (g % 600), CASE WHEN g % 3 = 0 THEN 'day' ELSE 'hour' END, g, 1, 1, 1, 1, 1, '{}'
         FROM generate_series(1, 60000) g;
     INSERT INTO standing SELECT 'job' || g, 1, 1, 1, 1 FROM generate_series(1, 5000) g;
+    INSERT INTO schedule (job, until_ms, due_ms, schedule, run) SELECT 'job' || g, g, g, 'never', 0
+        FROM generate_series(1, 5000) g;
     INSERT INTO request (scope, key, fingerprint, run, at_ms)
         SELECT 'job', convert_to('k' || g, 'UTF8'), 'x', g, g FROM generate_series(1, 5000) g;
 """
@@ -98,6 +100,8 @@ HOT: dict[str, tuple[str, Any]] = {
     "points": (past_runs.DURATIONS, ("job5", FAR, FAR, 0, 100)),
     "latencies": (past_runs.LATENCIES, ("job5", FAR, FAR, 0, 100)),
     "the run before": (past_runs.BEFORE, ("job5", 30000)),
+    "the schedules of a job": (past_runs.STEPS, ("job5",)),
+    "rows about due times": (past_runs.DUE_ROWS, ("job5", 100, 200, 1000, 50)),
     "followers": (past_runs.FOLLOWERS, (50000, 20)),
     "unsuccessful runs": ("SELECT id FROM run WHERE outcome <> 'success' AND id < ? ORDER BY id DESC LIMIT 9", (FAR,)),
     "waiting changes": (events.WANTED, ("", 0, 100)),
