@@ -47,8 +47,8 @@ async def keep_backups(daemon: Daemon) -> None:
             every_s = ((next_due(due_ms) or LAST_MS) - due_ms) / SECOND_MS
             shown = structs.replace(found, every_s=every_s, last_at_ms=last_ms or None, next_at_ms=due_ms)
             wait_s = min(LOOK_S, (due_ms - now_ms) / SECOND_MS)
-        except ValueError as error:
-            shown = structs.replace(found, error=f"[backup] cron: {error}")
+        except (ValueError, OSError) as error:  # of a wrong cron, or of a disk that is away
+            shown = structs.replace(found, error=f"[backup]: {error}")
         if settings.backup.cron:
             daemon.chores[BACKUP] = shown
             if wait_s <= 0:

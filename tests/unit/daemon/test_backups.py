@@ -151,13 +151,27 @@ async def test_it_follows_config_toml(settings: Settings) -> None:
         assert (found.made, found.chores) == ([], {})
         found.reloader.settings = with_cron("61 * * * *")
         await found.clock.turn(LOOK_S)
-        assert found.chore.error.startswith("[backup] cron: ")
+        assert found.chore.error.startswith("[backup]: bad minute")
         found.reloader.settings = settings
         await found.clock.turn(LOOK_S)
         assert (len(found.made), found.chore.error) == (1, "")
         found.reloader.settings = with_cron("")
         await found.clock.turn(LOOK_S)
         assert found.chores == {}
+
+
+@pytest.mark.usefixtures("no_threads")
+async def test_it_waits_for_a_disk_that_is_away(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path) -> list[int]:
+        raise OSError(5, "Input/output error", str(folder))
+
+    with monkeypatch.context() as away:
+        away.setattr(backups, "list_made", refuse)
+        async with kept(settings) as found:
+            assert found.chore.error == f"[backup]: [Errno 5] Input/output error: '{settings.root / 'backups'}'"
+            away.undo()
+            await found.clock.turn(LOOK_S)
+            assert (len(found.made), found.chore.error) == (1, "")
 
 
 async def test_what_a_killed_daemon_has_left_is_removed(settings: Settings) -> None:
