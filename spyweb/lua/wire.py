@@ -147,7 +147,7 @@ FromZygote = ZygoteReady | WorkerForked | ForkFailed | WorkerExited
 Scalar = bytes | int | float | bool | None
 NO_VARIABLES = b""
 # What a script has read of clocks and chance: for each purpose of a call from Lua (worker/vm.py), the answers in order.
-Read = bytes | int | float
+Read = Annotated[bytes, Meta(max_length=LONGEST_READ)] | int | float
 Reads = dict[int, Annotated[list[Read], Meta(max_length=MOST_READS)]]
 Files = list[tuple[str, bytes]]  # chunk name ("jobs/x.lua") and source, in the order in which they are executed
 

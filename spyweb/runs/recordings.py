@@ -7,7 +7,7 @@ has a secret's name, wherever else that appears.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,12 +19,13 @@ from msgspec.structs import replace
 from spyweb.logs.secrets import HIDDEN, SHORTEST, Secrets, is_secret, texts_named_secret
 from spyweb.lua import wire
 from spyweb.lua.channel import as_bytes, pack
-from spyweb.lua.recording import HeldBytes, Recording, RunRecord
+from spyweb.lua.recording import HeldBytes, RecordedOp, Recording, RunRecord
 from spyweb.lua.session import EngineInfo, Request
 from spyweb.model import Ending, JobSpec, Outcome, RecordRule, RunId
 
 SMALL = 16_384  # bytes: encoding more holds up the event loop for too long
 MOST_SECRETS = 50  # that are looked for in each text; in a record with more all texts are hidden
+KEEPING = ("store_", "state")  # how the ops begin that keep a value under a name
 LEAST_HIDDEN = 100_000  # of the numbers under a secret's name: smaller ones are counts
 
 log = structlog.get_logger()
@@ -56,23 +57,41 @@ class RunRecorder(Struct, kw_only=True):
 
     def _encode(self, request: Request, recording: Recording) -> Sealed:
         shown = self.engine.shown_to(request.code)
-        hiding, arguments, ops = Hiding(self.secrets), pack(request.arguments), recording.ops
-        packed = [arguments, *(each for op in ops for each in (op.given, op.answer) if each)]
-        hiding.learn([shown, *map(wire.unpack, packed)])
-
-        def hide(values: bytes | None) -> bytes | None:
-            return values and pack(hiding.hide(wire.unpack(values)))
-
+        hiding, arguments = Hiding(self.secrets), wire.unpack(pack(request.arguments))
+        hiding.learn([shown, arguments, *map(values_by_name, recording.ops)])
         record = RunRecord(
             procedure=request.procedure,
-            arguments=pack(hiding.hide(wire.unpack(arguments))),
+            arguments=pack(hiding.hide(arguments)),
             variables=hiding.hide(shown),
             engine=self.engine.engine,
             reads=hiding.hide(recording.reads),
-            ops=[replace(op, given=hide(op.given), answer=hide(op.answer)) for op in ops],
+            ops=[hidden_op(op, hiding) for op in recording.ops],
             left_out=recording.left_out,
         )
         return self.seal(request.run, msgspec.msgpack.encode(record))
+
+
+def values_by_name(op: RecordedOp) -> object:
+    """Return the values of an op, below the name under which it keeps them if that says that they are secret."""
+    given, answer = (wire.unpack(values) if values else [] for values in (op.given, op.answer))
+    if op.is_error or not is_of_secret(op.name, given):
+        return [given, answer]
+    return {"secret": [given[1:], answer]}
+
+
+def is_of_secret(op: str, given: Sequence[object]) -> bool:
+    """Return whether an op keeps or finds a value under a name that says that it is a secret."""
+    first = given[0] if given and op.startswith(KEEPING) else None
+    return is_secret(_text(first.get(b"key") if isinstance(first, Mapping) else first))
+
+
+def hidden_op(op: RecordedOp, hiding: Hiding) -> RecordedOp:
+    has_name = is_of_secret(op.name, wire.unpack(op.given) if op.given else ())
+    return replace(
+        op,
+        given=hiding.hide_packed(op.given, has_name),
+        answer=hiding.hide_packed(op.answer, has_name and not op.is_error),
+    )
 
 
 class Hiding:
@@ -92,8 +111,11 @@ class Hiding:
         self._hides_all |= len(found) > MOST_SECRETS
         self._secrets = self._secrets.with_others([] if self._hides_all else found)
 
-    def hide(self, value: Any) -> Any:
-        return _with_texts(value, self._hidden)
+    def hide(self, value: Any, has_name: bool = False) -> Any:
+        return _with_texts(value, self._hidden, has_name)
+
+    def hide_packed(self, values: bytes | None, has_name: bool) -> bytes | None:
+        return None if values is None else pack(self.hide(wire.unpack(values), has_name))
 
     def _hidden(self, text: str, has_name: bool) -> str:
         if has_name or self._hides_all:

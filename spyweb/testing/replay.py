@@ -22,7 +22,7 @@ from spyweb.lua.session import Lineage, Results, Unstarted
 from spyweb.lua.wire import Why
 from spyweb.model import Failure, Outcome, Run
 from spyweb.ops.world import JobLog
-from spyweb.runs.recordings import Hiding
+from spyweb.runs.recordings import Hiding, is_of_secret
 from spyweb.views.ops import call_text
 from spyweb.words import counted
 
@@ -85,7 +85,7 @@ class ReplayHost:
         due = self._due.get(lineage)
         if not due and self._left_out:
             return self._end(self._no_room)
-        expected, given = due.popleft() if due else None, self._as_recorded(arguments)
+        expected, given = due.popleft() if due else None, self._as_recorded(name, arguments)
         is_same = expected is not None and expected.name == name  # and arguments that were too large may be any
         if not expected or not is_same or (expected.given is not None and wire.unpack(expected.given) != given):
             return self._differ(expected, call_text(name, pack(given)))
@@ -109,10 +109,10 @@ class ReplayHost:
         if is_all and self._stopped_by:
             get_running_loop().call_later(SETTLING_S, self._stop, self._stopped_by)
 
-    def _as_recorded(self, arguments: Sequence[object]) -> list[object]:
+    def _as_recorded(self, name: str, arguments: Sequence[object]) -> list[object]:
         values = wire.unpack(pack(arguments))
         self.hiding.learn(values)
-        return list(self.hiding.hide(values))
+        return list(self.hiding.hide(values, is_of_secret(name, values)))
 
     async def _answer(self, op: RecordedOp) -> Results:
         turn = self._turns[op.number]

@@ -47,6 +47,7 @@ class End:
     cpu_ms: int
     result: list[Any] | None
     discarded: bool
+    reads: wire.Reads
 
 
 def take(heard: list[Message], kind: type[Heard], about: int | None) -> Heard | None:
@@ -160,10 +161,11 @@ class WorkerDriver:
         may_retry: bool = False,
         cpu_ms: int = 10_000,
         until: str = "",
+        reads: wire.Reads | None = None,
     ) -> None:
         """Begin a run, and wait until it asks for that op."""
         arguments = wire.pack([ctx if ctx is not None else {b"job": b"x", b"run_id": run}, may_retry])
-        self.say(wire.BeginRun(run, vm, "run", arguments, cpu_ms))
+        self.say(wire.BeginRun(run, vm, "run", arguments, cpu_ms, reads=reads))
         if until:
             self.wait_until_asked(until, run)
 
@@ -193,6 +195,7 @@ class WorkerDriver:
             end.cpu_ms,
             None if end.result is None else wire.unpack(end.result),
             end.discarded,
+            end.reads,
         )
 
     def run(self, source: str, *, run: int = 1, vm: int = 1, **options: Any) -> End:

@@ -176,6 +176,9 @@ def test_secrets_are_never_in_a_record_and_it_replays_without_them(
         local own = http_get("http://{address}/x", {{Authorization = "Bearer " .. env_get("SHOP_TOKEN")}})
         http_get("http://me:{marked}-of-me@{address}/y", {{["X-Session-Token"] = "{marked}-by-name"}})
         store_set("note", "signed in with {marked}-by-name")
+        store_set("api_key", "{marked}-kept")
+        state.set({{scope = "shop", key = "password", value = {{"{marked}-in-table"}}}})
+        http_get("http://{address}/z/" .. store_get("api_key") .. state.get({{scope = "shop", key = "password"}})[1])
         error("no")
         """,
     )

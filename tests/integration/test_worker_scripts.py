@@ -17,6 +17,45 @@ def test_the_values_a_chunk_returns_come_with_its_end(worker: WorkerDriver) -> N
     assert (end.ended, end.result, end.discarded) == (Ended.SUCCESS, [1, b"two", [3], None, True], False)
 
 
+CHANCE = "function run() return os.time(), os.clock(), math.random(1e9), crypto.uuid(), #crypto.random_string(99) end"
+
+
+def test_a_run_that_reads_again_what_another_has_read_of_clocks_and_chance_has_the_same_result(
+    worker: WorkerDriver,
+) -> None:
+    worker.load(1, CHANCE)
+    ends = []
+    for run in (1, 2):
+        worker.begin(run, 1)
+        ends.append(worker.end(run))
+    worker.load(2, CHANCE)
+    for number, end in enumerate(ends, 3):
+        worker.begin(number, 2, reads=end.reads)
+        again = worker.end(number)
+        assert again.result is not None
+        assert again.result[:4] == (end.result or [])[:4]
+        assert again.reads == {}, "it reads nothing itself"
+    assert ends[0].result != ends[1].result
+
+
+def test_a_seed_that_a_script_has_chosen_is_not_changed_by_its_next_run(worker: WorkerDriver) -> None:
+    worker.load(1, "math.randomseed(7) function run() return math.random(1e9) end")
+    worker.load(2, "math.randomseed(7) return {math.random(1e9), math.random(1e9)}")
+    numbers = []
+    for run, vm in ((1, 1), (2, 1), (3, 2)):
+        worker.begin(run, vm)
+        numbers.append((worker.end(run).result or [])[0])
+
+    assert numbers[:2] == numbers[2]
+
+
+@pytest.mark.parametrize(
+    "source", ["while os.clock() < 1e9 and n < 5000 do n = n + 1 end", "for _ = 1, 5000 do os.time() end"]
+)
+def test_only_the_first_reads_of_a_run_are_told(worker: WorkerDriver, source: str) -> None:
+    assert [len(reads) for reads in worker.run(f"n = 0 {source}").reads.values()] == [wire.MOST_READS]
+
+
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
