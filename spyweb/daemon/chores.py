@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
+from threading import Event
 
 import structlog
 from msgspec import Struct
@@ -13,16 +17,22 @@ from msgspec.structs import replace
 from spyweb import descriptors
 from spyweb.clock import Clock
 from spyweb.daemon.build import Daemon
-from spyweb.errors import STORE_REFUSED, LockHeld, NoAccess
+from spyweb.errors import STORE_REFUSED, LockHeld, NoAccess, StoreClosed
 from spyweb.logs.output import tell_refusal
 from spyweb.outbox.sender import OutboxSender
-from spyweb.settings.sections import Settings
-from spyweb.settings.units import DAY_MS, HOUR_MS
+from spyweb.schedules.cron import LAST_DAY, cron_after
+from spyweb.settings.sections import BackupSettings, Settings
+from spyweb.settings.units import DAY_MS, HOUR_MS, SECOND_MS
 from spyweb.stalls import Work, work_for
+from spyweb.store.access import PRIVATE
 from spyweb.store.lock import Lock
+from spyweb.store.opening import key_of
+from spyweb.store.sqlite.backup import UNFINISHED, make_backup
+from spyweb.store.sqlite.failures import opening
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.drift.checks import DriftChecks
 from spyweb.subjects.drift.service import DriftService
+from spyweb.subjects.health.remedies import BACKUP
 from spyweb.subjects.health.views import SCARCE_DESCRIPTORS, ChoreHealth, find_problems
 from spyweb.subjects.nodes.service import NodesService
 from spyweb.subjects.status.service import StatusService
@@ -43,6 +53,9 @@ BELIEVED_AFTER_MS = DAY_MS
 INCIDENTS_KEPT_MS = 90 * DAY_MS  # that are over
 NODES_KEPT_MS = 30 * DAY_MS  # that have ended
 KEYS_KEPT_MS = 2 * DAY_MS  # of notices: a day of any time zone is over by then
+BACKUP_LOOK_S = 30.0  # config.toml may have changed
+LAST_MS = LAST_DAY * DAY_MS  # when a backup is due that is never due
+NAMES, FORM = f"spyweb-{'[0-9]' * 8}T{'[0-9]' * 6}Z.zip", "spyweb-%Y%m%dT%H%M%SZ.zip"  # of backups
 DEAD_KEPT_MS = 7 * DAY_MS  # messages that were given up, kept for people who search for them
 
 
@@ -237,3 +250,61 @@ async def prune(store: Store, outbox_sender: OutboxSender, settings: Settings, n
         await store.nodes.prune(now_ms - NODES_KEPT_MS)
     await store.outbox.prune_notices(older_than_ms=now_ms - KEYS_KEPT_MS)
     await outbox_sender.prune(now_ms - DEAD_KEPT_MS)
+
+
+async def keep_backups(daemon: Daemon) -> None:
+    """Make a backup at each due time, and at once where one has passed since the last one, or the last attempt."""
+    clock, found = daemon.runtime.clock, ChoreHealth(name=BACKUP, every_s=0)
+    while True:
+        now_ms, backup, root = clock.now_ms(), daemon.reloader.settings.backup, daemon.runtime.settings.root
+        next_due, wait_s = partial(cron_after, backup.cron, daemon.runtime.settings.daemon.timezone), BACKUP_LOOK_S
+        try:
+            made = await asyncio.to_thread(list_made, root / backup.dir)
+            last_ms = max((ms for ms in (*made, found.last_at_ms or 0) if ms <= now_ms), default=0)
+            due_ms = next_due(last_ms) or LAST_MS
+            every_s = ((next_due(due_ms) or LAST_MS) - due_ms) / SECOND_MS
+            shown = replace(found, every_s=every_s, last_at_ms=last_ms or None, next_at_ms=due_ms)
+            wait_s = min(BACKUP_LOOK_S, (due_ms - now_ms) / SECOND_MS)
+        except (ValueError, OSError) as error:  # of a wrong cron, or of a disk that is away
+            shown = replace(found, error=f"[backup]: {error}")
+        if backup.cron:
+            daemon.chores[BACKUP] = shown
+            if wait_s <= 0:
+                found = await do_once(
+                    Chore(BACKUP, shown.every_s, partial(back_up, daemon.runtime.settings, backup, clock)), clock
+                )
+        else:
+            daemon.chores.pop(BACKUP, None)
+        await clock.sleep(wait_s)
+
+
+async def back_up(settings: Settings, backup: BackupSettings, clock: Clock) -> None:
+    """Make a backup in a thread, which ends soon after this is cancelled."""
+    is_over = Event()
+
+    def advance(_: int) -> None:
+        if is_over.is_set():
+            raise StoreClosed
+
+    def work() -> None:
+        folder = settings.root / backup.dir
+        with opening(folder):
+            folder.mkdir(PRIVATE, parents=True, exist_ok=True)
+            for left in folder.glob(f".{NAMES}{UNFINISHED}*"):
+                shutil.rmtree(left, ignore_errors=True)
+            file = folder / datetime.fromtimestamp(clock.now_ms() / SECOND_MS, UTC).strftime(FORM)
+            made = make_backup(file, settings, key_of(settings), clock, advance, advance)
+            for older in sorted(folder.glob(NAMES))[: -backup.keep]:
+                older.unlink()
+        log.info("a backup was made", file=str(file), bytes=sum(saved.bytes for saved in made.files))
+
+    try:
+        await asyncio.to_thread(work)
+    finally:
+        is_over.set()
+
+
+def list_made(folder: Path) -> list[int]:
+    """Return when each backup was made, by its name."""
+    moments = (datetime.strptime(path.name, FORM).replace(tzinfo=UTC) for path in folder.glob(NAMES))
+    return [round(moment.timestamp()) * SECOND_MS for moment in moments]

@@ -20,9 +20,8 @@ from msgspec import Struct
 from spyweb import __version__, descriptors
 from spyweb.clock import Clock, RealClock
 from spyweb.cluster.node import ClusterNode
-from spyweb.daemon.backups import keep_backups
 from spyweb.daemon.build import Daemon, build_daemon
-from spyweb.daemon.chores import Chore, list_chores, repeat, status_line
+from spyweb.daemon.chores import Chore, keep_backups, list_chores, repeat, status_line
 from spyweb.daemon.runtime import owned_tasks
 from spyweb.daemon.startup import catch_signals
 from spyweb.daemon.systemd import from_environment

@@ -16,9 +16,9 @@ import pytest
 
 from spyweb.alerts.signs import OF_A_PART
 from spyweb.clock import Clock, RealClock
-from spyweb.daemon import backups
-from spyweb.daemon.backups import FORM, LOOK_S, back_up, keep_backups
+from spyweb.daemon import chores
 from spyweb.daemon.build import Daemon
+from spyweb.daemon.chores import BACKUP_LOOK_S, FORM, back_up, keep_backups
 from spyweb.errors import StoreClosed
 from spyweb.settings.load import load_settings
 from spyweb.settings.sections import Settings
@@ -150,13 +150,13 @@ async def test_it_follows_config_toml(settings: Settings) -> None:
     async with kept(with_cron("")) as found:
         assert (found.made, found.chores) == ([], {})
         found.reloader.settings = with_cron("61 * * * *")
-        await found.clock.turn(LOOK_S)
+        await found.clock.turn(BACKUP_LOOK_S)
         assert found.chore.error.startswith("[backup]: bad minute")
         found.reloader.settings = settings
-        await found.clock.turn(LOOK_S)
+        await found.clock.turn(BACKUP_LOOK_S)
         assert (len(found.made), found.chore.error) == (1, "")
         found.reloader.settings = with_cron("")
-        await found.clock.turn(LOOK_S)
+        await found.clock.turn(BACKUP_LOOK_S)
         assert found.chores == {}
 
 
@@ -166,11 +166,11 @@ async def test_it_waits_for_a_disk_that_is_away(settings: Settings, monkeypatch:
         raise OSError(5, "Input/output error", str(folder))
 
     with monkeypatch.context() as away:
-        away.setattr(backups, "list_made", refuse)
+        away.setattr(chores, "list_made", refuse)
         async with kept(settings) as found:
             assert found.chore.error == f"[backup]: [Errno 5] Input/output error: '{settings.root / 'backups'}'"
             away.undo()
-            await found.clock.turn(LOOK_S)
+            await found.clock.turn(BACKUP_LOOK_S)
             assert (len(found.made), found.chore.error) == (1, "")
 
 
@@ -179,7 +179,7 @@ async def test_what_a_killed_daemon_has_left_is_removed(settings: Settings) -> N
     left.mkdir(parents=True)
     (left / "spyweb.db").touch()
 
-    await back_up(settings, FakeClock())
+    await back_up(settings, settings.backup, FakeClock())
 
     assert [path.name for path in left.parent.iterdir()] == [named(START_MS)]
 
@@ -199,8 +199,8 @@ async def test_the_thread_ends_when_the_daemon_does(settings: Settings, monkeypa
             ended.set()
             raise
 
-    monkeypatch.setattr(backups, "make_backup", work)
-    task = asyncio.ensure_future(back_up(settings, FakeClock()))
+    monkeypatch.setattr(chores, "make_backup", work)
+    task = asyncio.ensure_future(back_up(settings, settings.backup, FakeClock()))
     await begun.wait()
     task.cancel()
 
