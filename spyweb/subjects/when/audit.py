@@ -34,7 +34,7 @@ NOT_THERE: Verdict = "unexplained", "nothing is on record"
 
 
 class DueGroup(Struct):
-    """Due times that did not run for the same reason; each gap in the record is a group of its own."""
+    """Due times that did not run for the same reason, whichever run was in the way; each gap is a group of its own."""
 
     kind: DueKind
     why: str
@@ -136,7 +136,7 @@ def compare(found: JobAudit, piece: Piece, rows: deque[DueRow], cursor_ms: int, 
             at_ms = due.last_ms
             is_whole = (due.first_ms, at_ms) == row[:2] and (len(rows) == 1 or rows[1].first_ms > at_ms)
             missing = max(0, due.count - row.times) if is_whole else 0
-            found.count(row.kind, row.reason, replace(due, count=due.count - missing))
+            found.count(row.kind, row.reason.partition(" (run ")[0], replace(due, count=due.count - missing))
             if missing:
                 found.count("unexplained", "the row about them counts fewer", replace(due, count=missing))
         if row is None or row.last_ms > end_ms:

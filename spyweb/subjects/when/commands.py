@@ -48,12 +48,12 @@ def audit(context: typer.Context, job: MaybeJob = None, since: Since = "7d", for
 
     output.show_list(form, found, row, empty="nothing was due", cut=("job",))
     shown = [(each.job, group) for each in found for group in each.groups if job or group.kind == "unexplained"]
-    for name, group in shown if form is Format.TABLE else ():
-        times = f"{project.moment(group.first_ms)} to {project.moment(group.last_ms)}"
-        output.say(f"{name}: {counted(group.count, 'due time')} {group.kind}, {times}: {group.why}")
+    for of_job, each in shown if form is Format.TABLE else ():
+        times = project.moment(each.first_ms) + (f" to {project.moment(each.last_ms)}" if each.count > 1 else "")
+        output.say(f"{of_job}: {counted(each.count, 'due time')} {each.kind}, {times}: {each.why}")
     is_explained = not any(each.counts["unexplained"] for each in found)
     if found and is_explained:
-        output.note("each due time is on record")
+        output.note("each due time is explained")
     return ExitCode.OK if is_explained else ExitCode.FAILED
 
 

@@ -123,7 +123,7 @@ async def test_due_times_that_are_skipped_have_their_reason() -> None:
         await t.clock.turn(5 * MINUTE + 1)
         found = await audit(t)
     assert counts(found) == {"ran": 1, "skipped": 4}
-    assert [(each.kind, each.count, bool(each.why)) for each in found.groups] == [("skipped", 4, True)]
+    assert [(each.kind, each.count, each.why) for each in found.groups] == [("skipped", 4, "overlap: the job is busy")]
 
 
 async def test_each_time_counts_by_the_schedule_that_the_job_had_then() -> None:
@@ -321,7 +321,7 @@ def test_the_command_reads_the_database_where_no_daemon_runs_and_fails_for_an_un
     assert (whole.code, whole.table, whole.err) == (
         0,
         [["prices", "10", "5", "4", "1"]],
-        "each due time is on record\n",
+        "each due time is explained\n",
     )
     assert "prices: 4 due times skipped, " in spyweb("audit", "prices", "--since", "1h", root=project).out
 
