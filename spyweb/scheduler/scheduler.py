@@ -79,7 +79,7 @@ class Scheduler:
         self._claims: dict[JobId, Claims] = {}  # jobs whose cursor moves, until the store has answered
         self._put_off: set[JobId] = set()  # jobs that came due again before the store had answered
         self._refused: dict[JobId, int] = {}  # jobs whose due times the store will not claim, and since when
-        self._seen_drift_ms = self._drift_ms()  # at the last check
+        self._seen_drift_ms = self._drift_ms()  # at the last check, first before there are timers
         self._one_at_a_time = Lock()  # for changes of a cursor other than a claim
         self.changes = 0  # of them that wait or are under way
         timers.after_firing = self._claim
@@ -343,7 +343,6 @@ class Scheduler:
 
     async def watch_the_clock(self) -> None:
         """Notice when the wall clock jumps back: jobs would otherwise wait until it has caught up."""
-        self._seen_drift_ms = self._drift_ms()
         while True:
             await self._clock.sleep(LOOK_AT_CLOCK_EVERY)
             jump_ms = self._drift_ms() - self._seen_drift_ms

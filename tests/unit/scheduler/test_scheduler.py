@@ -589,6 +589,15 @@ async def test_a_clock_that_was_set_back_silences_no_job(schedule: Every | Cron,
         assert len(await t.record()) >= before + 11
 
 
+async def test_a_clock_that_is_set_back_while_the_daemon_starts_silences_no_job(t: Harness) -> None:
+    await t.settle(make_job())
+    t.clock.jump(-24 * HOUR)
+    watching = t.tasks.create_task(t.scheduler.watch_the_clock())
+    await t.clock.turn(HOUR)
+    watching.cancel()
+    assert len(await t.record()) > 50
+
+
 @pytest.mark.parametrize("is_down", [False, True])
 @pytest.mark.parametrize("schedule", [Every(period_ms=MINUTE_MS), Cron(expression="* * * * *", timezone="UTC")])
 async def test_a_clock_that_was_wrong_for_a_moment_makes_nothing_due_twice(
