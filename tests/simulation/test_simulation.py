@@ -15,7 +15,7 @@ from tests.fakes.simulation.alone import Alone
 from tests.fakes.simulation.game import Game, Step, be_quiet, find, play, shrink
 from tests.fakes.simulation.invariants import PROMISES, Promise
 from tests.fakes.simulation.mutants import MUTANTS, Mutant
-from tests.fakes.simulation.planted_alone import overlapping
+from tests.fakes.simulation.planted_alone import leases_of_the_living_end
 from tests.fakes.simulation.world import World
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,9 @@ def test_any_statement_and_any_commit_may_fail(how: str) -> None:
 )
 def test_a_planted_fault_is_found_within_so_many_games(mutant: Mutant) -> None:
     with mutant.plant():
-        assert find(mutant.world, range(mutant.seeds))
+        found = find(mutant.world, range(mutant.seeds))
+    assert found
+    assert found.promise, found.broken
 
 
 @pytest.mark.slow
@@ -79,7 +81,7 @@ def test_a_seed_plays_the_same_game_again(kind: type[Game]) -> None:
 
 @pytest.mark.slow
 def test_a_history_that_fails_is_shown_without_what_does_not_matter() -> None:
-    with overlapping():
+    with leases_of_the_living_end():
         found = find(Alone, range(CHEAP))
         assert found
         shortest = shrink(found)

@@ -71,7 +71,7 @@ from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.harness import BY_HAND, assemble, make_spec
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.pool import FAILED, LOST, SUCCESS, FakePool
-from tests.fakes.simulation.disk import HOW, LATENCIES_S, Disk
+from tests.fakes.simulation.disk import HOW, Disk
 from tests.fakes.simulation.game import Game, Step
 from tests.fakes.simulation.invariants import Judge
 from tests.fakes.simulation.virtual_time import Machine, MachineClock
@@ -80,7 +80,9 @@ IN_MEMORY = Path("/dev/shm")
 UNITS_S = (1, 60, 21_600)  # of time, one a game: often, or for months
 STARTS = ("2026-03-28T20:00Z", "2026-10-24T20:00Z", "2026-06-01T00:00Z")  # two are evenings before the clocks change
 STEPS, QUIET = 22, 30  # steps of a script, and the units after it in which nothing fails
+SET_BACK = 100  # units: the clock before a quiet time, in a third of the games
 SKIPPED = Ending(outcome=Outcome.SKIPPED, reason="nothing to do", declined=True)
+QUICK_S, SLOW_S = (0.0001, 0.0001, 0.001, 0.02), (0.001, 0.05, 0.4)  # a disk
 ORDERS = "orders"
 POLICY = AlertPolicy(to=("ops",), after_failures=2, remind_ms=None)
 HOOKED = b"function on_down() end function on_up() end function run() end"
@@ -343,6 +345,7 @@ class Alone(Game):
         self.start_ms = round(datetime.fromisoformat(dice.choice(STARTS)).timestamp() * 1000)
         self.original = self.files = first_files(dice, self.unit_s, self.start_ms)
         self.broken_files: set[JobId] = set()
+        self.latencies_s = dice.choice((QUICK_S, QUICK_S, SLOW_S))
         self.pages = dice.choice((20, 8_000))  # of the log, between two checkpoints
         self.receiver = "well"
         self._versions = count(2)
@@ -364,7 +367,7 @@ class Alone(Game):
         with ExitStack() as stack:
             root = Path(tempfile.mkdtemp(prefix="spyweb-sim-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None))
             stack.callback(shutil.rmtree, root, ignore_errors=True)
-            self.disk = Disk(root, self.dice)
+            self.disk = Disk(root, self.dice, self.latencies_s)
             stack.enter_context(self._in_virtual_time())
             await super().play()
 
@@ -417,6 +420,7 @@ class Alone(Game):
                 self.disk.leave()
                 self._died("it ends", 1.0)
         else:
+            self.tell("started")
             self.daemon = daemon
 
     def _died(self, what: str, seconds: float | None = None) -> None:
@@ -459,6 +463,9 @@ class Alone(Game):
         self.disk.mend()
         self.receiver = "well"
         self.broken_files.clear()
+        if self.seed % 3 == 0:
+            self.machine.offset_ms -= SET_BACK * self.unit_s * 1000
+            self.truth.was_set += 1
         quiet = 0
         while quiet < QUIET:
             await asyncio.sleep(10 * self.unit_s + 20)
@@ -466,7 +473,7 @@ class Alone(Game):
             if self.daemon:
                 self.daemon.reloader.wake()
         late_ms = {
-            job: 3 * file.spec.schedule.period_ms + 60_000
+            job: 3 * file.spec.schedule.period_ms + 20_000
             for job, file in self.original.items()
             if job in STEADY and isinstance(file.spec.schedule, Every)
         }
@@ -486,7 +493,7 @@ class Alone(Game):
         self.disk.arm(how, number)
 
     def slow_disk(self, _where: str, dice: Random) -> None:
-        self.disk.latency_s = dice.choice((LATENCIES_S, (0.1, 1.0, 7.0)))
+        self.disk.latency_s = dice.choice((self.latencies_s, (0.1, 1.0, 7.0)))
 
     def lock_database(self, _where: str, dice: Random) -> None:
         self.disk.is_busy = True
@@ -518,10 +525,13 @@ class Alone(Game):
         self.machine.offset_ms += by_ms
 
     def edit(self, _where: str, dice: Random) -> None:
-        """Save, remove, rename, break or put back a file."""
+        """Save, remove, rename, break or put back a file, or remove it for a moment."""
         files = dict(self.files)
-        job = dice.choice(sorted((files.keys() | self.original.keys()) - {*STEADY}))
-        file, how = files.pop(job, None), dice.choice(("schedule", "code", "remove", "rename", "break", "off"))
+        how = dice.choice(("schedule", "code", "remove", "rename", "break", "off", "blink", "blink"))
+        known, running = files.keys() | self.original.keys(), self.daemon.parts.live.running() if self.daemon else ()
+        busy = {run.job for run in running} & files.keys() - {*STEADY} if how == "blink" else set()
+        job = dice.choice(sorted(busy or known - {*STEADY}))
+        file = files.pop(job, None)
         self.tell(f"  {how} {job}")
         if file is None:
             files[job] = self.original[job]
@@ -532,14 +542,19 @@ class Alone(Game):
         elif how == "break":
             files[job] = file
             self.broken_files ^= {job}
+        elif how == "blink":
+            self.loop.call_later(dice.choice((0.1, 0.8)), lambda: self._save({**self.files, job: file}))
         elif how != "remove":
             other = dice.choice([each for each in self.original.values() if each.spec.id.startswith("any")]).spec
             spec = replace(file.spec, schedule=other.schedule) if how == "schedule" else file.spec
             spec = replace(spec, enabled=not spec.enabled) if how == "off" else spec
             files[job] = file_of(spec, next(self._versions) if how == "code" else 1)
+        self._save(files)
+
+    def _save(self, files: dict[JobId, JobFile]) -> None:
         self.files = files
-        if self.daemon:
-            self.machine.call(self.machine.boots, self.daemon.reloader.wake)
+        if daemon := self.daemon:
+            self.machine.call(self.machine.boots, daemon.reloader.wake)
 
     def _with_job(self, dice: Random, call: Callable[[AloneDaemon, Any], Any], *, steady: bool) -> None:
         if (daemon := self.daemon) and (jobs := [job for job in daemon.parts.live if steady or job.id not in STEADY]):

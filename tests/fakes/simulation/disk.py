@@ -28,7 +28,6 @@ CODES = {FAILS: sqlite3.SQLITE_IOERR, FULL: sqlite3.SQLITE_FULL, BUSY: sqlite3.S
 DIES = "the process dies"
 # At the Nth statement of the writer, before it, or at its Nth commit: before it, in it, after it.
 HOW = ("statement fails", "statement full", "statement dies", "commit fails", "commit dies", "sync dies", "answer dies")
-LATENCIES_S = (0.0001, 0.0001, 0.001, 0.02)
 
 
 class DiedError(BaseException):
@@ -63,11 +62,11 @@ class Session:
 class Disk:
     """The files of one daemon after the other."""
 
-    def __init__(self, root: Path, dice: Random) -> None:
-        self._root, self._dice = root, dice
+    def __init__(self, root: Path, dice: Random, latencies_s: Sequence[float]) -> None:
+        self._root, self._dice, self._usual_s = root, dice, latencies_s
         self.lives = self.commits = self._left = 0
         self._how = ""
-        self.latency_s: Sequence[float] = LATENCIES_S
+        self.latency_s = latencies_s
         self.is_busy = False
         self.open: list[sqlite3.Connection] = []
         self.on_commit: Callable[[sqlite3.Connection], None] = lambda _raw: None
@@ -84,7 +83,7 @@ class Disk:
         self._how, self._left = how, number
 
     def mend(self) -> None:
-        self._how, self.latency_s, self.is_busy = "", LATENCIES_S, False
+        self._how, self.latency_s, self.is_busy = "", self._usual_s, False
 
     async def pause(self, clock: Clock) -> None:
         await clock.sleep(self._dice.choice(self.latency_s))

@@ -9,15 +9,15 @@ import asyncio
 import logging
 from asyncio import TaskGroup
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from random import Random
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import structlog
 
 from spyweb.errors import Refused, StoreError
-from tests.fakes.simulation.invariants import Broken
+from tests.fakes.simulation.invariants import Broken, Promise
 from tests.fakes.simulation.virtual_time import VirtualLoop
 
 ROUNDS = 10  # of the loop, in which all tasks have begun
@@ -40,7 +40,8 @@ class Game:
     def __init__(self, seed: int, script: Sequence[Step] | None = None) -> None:
         self.seed, self.dice = seed, Random(seed)
         self.script = self.draw(Random(f"{seed}")) if script is None else script
-        self.broken = ""  # when, and which promise
+        self.broken = ""  # how a promise is
+        self.promise: Promise | None = None  # which; None where there was an internal error
         self.story: list[str] = []
         self.tally = Counter[str]()
         self.seconds = 0.0  # that have passed
@@ -63,6 +64,7 @@ class Game:
     async def play(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._over = self.loop.create_future()
+        self.loop.set_exception_handler(self._note_error)
         async with TaskGroup() as self.tasks:
             script = self.tasks.create_task(self._follow())
             await asyncio.wait([self._over, script], return_when=asyncio.FIRST_COMPLETED)
@@ -91,8 +93,15 @@ class Game:
             if not self._over.done():
                 check()
         except Broken as error:
-            self.broken = f"{error}"
+            self.broken, self.promise = f"{error}", error.promise
             self.tell(f"BROKEN: {error}")
+            self._over.set_result(None)
+
+    def _note_error(self, _loop: object, context: Mapping[str, Any]) -> None:
+        """Take an error of a callback; one that nobody has asked for is found whenever there is a collection."""
+        if "never retrieved" not in context["message"] and not self._over.done():
+            self.broken = f"internal error: {context['message']}: {context.get('exception')!r}"
+            self.tell(self.broken)
             self._over.set_result(None)
 
     def spawn(self, work: Coroutine[object, object, object]) -> None:
@@ -137,13 +146,13 @@ def find(kind: type[G], seeds: Sequence[int]) -> G | None:
 
 
 def shrink(game: G) -> G:
-    """Return a game of the same seed that fails too, from whose script no part can be left out."""
+    """Return a game of the same seed that breaks the same promise, from whose script no part can be left out."""
     size = max(1, len(game.script) // 2)
     while size:
         at = 0
         while at < len(game.script):
             shorter = play(type(game), game.seed, [*game.script[:at], *game.script[at + size :]])
-            if shorter.broken:
+            if shorter.broken and shorter.promise == game.promise:
                 game = shorter
             else:
                 at += size

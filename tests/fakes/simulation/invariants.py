@@ -180,7 +180,13 @@ STARTED_BY = """
     FROM sim_event WHERE starts + waits <> 1
 """
 CUT_SHORT = f"""
-    SELECT id FROM run WHERE job = ? AND outcome IN ('lost', 'stopped') AND reason <> 'its worker died' AND NOT {NEXT}
+    SELECT id FROM run WHERE job = ? AND outcome IN ('lost', 'stopped') AND reason <> 'its worker died'
+        AND instr(run."trigger", '"event"') > 0 AND NOT {NEXT}
+"""
+# Those that no earlier one to the same address holds up.
+UNSENT = """
+    SELECT id, address FROM message AS one WHERE dead_ms IS NULL AND max(next_ms, created_ms) < ?1 AND NOT EXISTS (
+        SELECT 1 FROM message WHERE dead_ms IS NULL AND channel = one.channel AND address = one.address AND id < one.id)
 """
 UNTOLD = """
     SELECT id FROM incident WHERE opened_ms < ? AND id NOT IN (SELECT incident FROM told WHERE channel = 'ops')
@@ -206,6 +212,15 @@ def due_between(schedule: str, after_ms: int, until_ms: int) -> Iterator[int]:
         zone, minutes, hours, *_ = rest.split()
         found = real_minutes if hours == "*" else clock_times
         yield from found(ZoneInfo(zone), minutes, hours, after_ms, until_ms)
+
+
+def last_before_edit(was_due_ms: int, due_ms: int, schedule: str, edited_ms: int) -> int:
+    """Return the moment up to which an earlier schedule counts: the new one does from its first due time on."""
+    first_ms = min(due_between(schedule, due_ms, edited_ms), default=edited_ms + 1)
+    if schedule.startswith("every"):
+        period_ms = int(schedule[6:])
+        first_ms = max(min(was_due_ms, edited_ms), edited_ms - period_ms) + period_ms
+    return min(edited_ms, first_ms - 1)
 
 
 def real_minutes(zone: ZoneInfo, minutes: str, _hours: str, after_ms: int, until_ms: int) -> Iterator[int]:
@@ -359,12 +374,8 @@ class Judge(Invariants):
     ) -> None:
         """Check that each due time that a cursor has passed is on record, once."""
         promise = NO_LOSS if was_idle_ms is None else PAUSES
-        until_ms = due_ms
-        if was != now:  # the new schedule counts from its first due time on
-            period_ms = int(now[6:]) if now.startswith("every") else 0
-            first_ms = max(min(was_due_ms, active_ms), active_ms - period_ms) + period_ms
-            until_ms = min(active_ms, first_ms - 1) if period_ms else active_ms
-        elif was_idle_ms is not None and idle_ms is None:
+        until_ms = due_ms if was == now else last_before_edit(was_due_ms, due_ms, now, active_ms)
+        if was == now and was_idle_ms is not None and idle_ms is None:
             for passed_ms in due_between(now, due_ms, active_ms):
                 raise Broken(
                     promise, f"{job}: {passed_ms} passed while the job was away, and its cursor is at {due_ms}"
@@ -381,7 +392,7 @@ class Judge(Invariants):
             times = sum(first <= each_ms <= last for first, last in found)
             if times != 1:
                 raise Broken(promise if times == 0 else ONCE, f"{job}: due time {each_ms} is on record {times} times")
-        self.furthest[job] = max(self.furthest[job], was_due_ms, due_ms)
+        self.furthest[job] = max(self.furthest[job], was_due_ms, due_ms, until_ms)
 
     def reopened(self, raw: sqlite3.Connection) -> None:
         """Check what a daemon has left on the disk."""
@@ -418,10 +429,11 @@ class Judge(Invariants):
             cursor = raw.execute("SELECT due_ms, schedule FROM cursor WHERE job = ?", (job,)).fetchone()
             if cursor is None or not now_ms - late_ms <= cursor[0] <= now_ms + late_ms:
                 raise Broken(CLOCK, f"{job} is not run any more: at {now_ms} its cursor is {cursor}")
-        late = "SELECT id, address FROM message WHERE dead_ms IS NULL AND next_ms < ? AND created_ms < ?"
-        for message, address in raw.execute(late, (now_ms - QUIET_MS, now_ms - QUIET_MS)):
+        # Where a clock was set back, one that was put off holds up others for so much longer.
+        for message, address in () if self.was_set else raw.execute(UNSENT, (now_ms - QUIET_MS,)):
             raise Broken(DELIVERED, f"message {message} to {address} is due, and not sent")
-        for (event,) in raw.execute("SELECT event FROM wanted WHERE run IS NULL"):
+        unheard = "SELECT event FROM wanted JOIN event ON event.id = event WHERE wanted.run IS NULL AND at_ms < ?"
+        for (event,) in raw.execute(unheard, (now_ms - QUIET_MS,)):
             raise Broken(CHANGE_KEPT, f"change {event} starts nothing")
         for (incident,) in raw.execute(UNTOLD, (now_ms - QUIET_MS,)):
             raise Broken(NOTIFIED, f"nobody is notified of incident {incident}")

@@ -22,20 +22,20 @@ from spyweb.runs import followups, run_queue
 from spyweb.runs.live import LiveJob, LiveJobs
 from spyweb.runs.run_queue import Admission, RunQueue
 from spyweb.runs.runner import NOTHING, Runner
-from spyweb.runs.triggers import Triggers
 from spyweb.scheduler import scheduler
 from spyweb.scheduler.scheduler import DueRuns, Scheduler
 from spyweb.schedules import due
 from spyweb.schedules.due import schedule_text
 from spyweb.store.model.entries import Held
+from spyweb.store.model.incidents import SubjectEvent
 from spyweb.store.model.messages import QueuedMessage
 from spyweb.store.model.runs import Change, End
 from spyweb.store.sqlite import batch, incidents, runs
+from spyweb.store.sqlite.failures import FAULTS
 from spyweb.store.sqlite.locks import Locks
 from spyweb.store.sqlite.outbox import Outbox
 from spyweb.store.sqlite.runs import Runs
 from spyweb.store.sqlite.tasks import Tasks
-from tests.fakes.simulation.disk import Session
 
 Context = AbstractContextManager[Any]
 
@@ -192,21 +192,18 @@ def overlooking_a_rollback() -> Context:
 
     def try_together(
         connection: sqlite3.Connection, ops: Sequence[batch.Op], committer: batch.Committer | None
-    ) -> Sequence[object]:
+    ) -> Sequence[object] | None:
         before = connection.total_changes
         results = [batch.attempt(connection, op) for op in ops]
-        if connection.in_transaction:
-            batch.finish(connection, before, committer)
+        try:
+            if connection.in_transaction:
+                batch.finish(connection, before, committer)
+        except FAULTS:
+            batch.roll_back(connection)
+            return None
         return results
 
     return patch.object(batch, "try_together", try_together)
-
-
-def keeping_half_of_an_op() -> Context:
-    def execute(original: Any, session: Session, sql: str, parameters: Any = ()) -> Any:
-        return None if sql == "ROLLBACK TO op" else original(session, sql, parameters)
-
-    return wrapped(Session, "execute", execute)
 
 
 # Messages
@@ -258,9 +255,12 @@ def counting_what_is_retried() -> Context:
 
 
 def noting_incidents_later() -> Context:
+    def note(watcher: AlertWatcher, event: SubjectEvent) -> None:
+        watcher.incidents.note([event]).add_done_callback(partial(note_refused, "not noted"))
+
     def judge(original: Any, watcher: AlertWatcher, job: LiveJob, run: Run, end: End) -> None:
         if event := original(watcher, job, run, end):
-            watcher.incidents.note([event]).add_done_callback(partial(note_refused, "not noted"))
+            watcher.clock.call_later(0.5, lambda: note(watcher, event))
 
     return wrapped(AlertWatcher, "judge", judge)
 
@@ -305,20 +305,6 @@ def handing_out_a_change_again() -> Context:
             original(connection, statement, rows)
 
     return wrapped(runs, "execute_each", execute_each)
-
-
-def dropping_a_change_before_its_run() -> Context:
-    async def hand_out(original: Any, triggers: Triggers) -> None:
-        async def start(starts: Any, change: Change) -> Any:
-            wanted = [each for each in page if each.event in {request.trigger.event for _, request in starts}]
-            await triggers._runs.record(Change(dropped=wanted))
-            return await original_start(starts, change)
-
-        original_start, page = triggers._runner.start_all, await triggers._events.wanted(50)
-        with patch.object(triggers._runner, "start_all", start):
-            await original(triggers)
-
-    return wrapped(Triggers, "_hand_out_all", hand_out)
 
 
 def the_latest_change_first() -> Context:
