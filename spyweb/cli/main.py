@@ -93,7 +93,7 @@ SETTINGS = {
 
 # They work without a daemon.
 OF_FILES = {
-    *("start", "stop", "try", "check", "doctor", "test", "artifacts", "init", "schema", "types", "systemd"),
+    *("start", "stop", "try", "check", "doctor", "replay", "test", "artifacts", "init", "schema", "types", "systemd"),
     *("backup", "restore", "vacuum"),
 }
 
