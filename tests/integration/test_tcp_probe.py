@@ -113,24 +113,11 @@ async def test_the_first_line_is_the_banner(speak: Speak, line: bytes, monkeypat
     assert await banner(speak, read=100) == line
 
 
-async def test_a_banner_without_end_is_cut() -> None:
-    async def endless(_reader: StreamReader, writer: StreamWriter) -> None:
-        while True:
-            writer.write(b"x" * 65_536)
-            await writer.drain()
-
-    assert await banner(endless, read=1000) == b"x" * 1000
-
-
 async def test_what_is_sent_comes_first_and_is_answered() -> None:
     async def redis(reader: StreamReader, writer: StreamWriter) -> None:
         writer.write(b"+" + await reader.readline())
 
     assert await banner(redis, send=b"PONG\r\n") == b"+PONG"
-
-
-async def test_what_is_not_there_is_a_message() -> None:
-    assert await probe("127.0.0.1", 1) == [None, "could not connect to 127.0.0.1:1: Connection refused"]
 
 
 async def test_an_address_that_does_not_answer_leaves_time_for_the_others() -> None:

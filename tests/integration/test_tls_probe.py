@@ -110,8 +110,8 @@ async def test_a_handshake_of_any_length_is_another_threads(tmp_path: Path, monk
     assert threading.get_ident() not in threads
 
 
-@pytest.mark.parametrize("said", [b"", b"\x16\x03\x03\x00\x10\x02\x00"])
-async def test_a_server_that_closes_in_the_handshake_is_a_message(said: bytes) -> None:
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x03\x00\x10\x02\x00", b"SSH-2.0-OpenSSH\r\n"])
+async def test_a_server_that_speaks_no_tls_or_closes_in_the_handshake_is_a_message(said: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10_000)
         writer.write(said)
@@ -138,14 +138,6 @@ async def test_a_handshake_without_end_is_given_up() -> None:
         found, message = await probe("endless.example", port)
     assert found is None
     assert message == f"TLS with endless.example:{port} failed: the handshake has no end: more than 1048576 bytes"
-
-
-async def test_what_speaks_no_tls_or_is_not_there_is_a_message() -> None:
-    async with speaking(b"SSH-2.0-OpenSSH\r\n") as port:
-        found, message = await probe("plain.example", port)
-    assert found is None
-    assert str(message).startswith(f"TLS with plain.example:{port} failed: ")
-    assert await probe("127.0.0.1", 1) == [None, "could not connect to 127.0.0.1:1: Connection refused"]
 
 
 async def test_a_server_that_says_nothing_is_given_up() -> None:

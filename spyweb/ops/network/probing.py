@@ -167,11 +167,13 @@ async def ask(probe: Probe, query: Any, address: str, until: float) -> Found:
         wire.connect(place)  # so that only this server is heard
         for pause in ASK_AGAIN_S:
             await loop.sock_sendall(wire, query.to_wire())
+            ends = min(until, loop.time() + pause)
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(min(until, loop.time() + pause)):
-                    while found is None and strays < MOST_STRAYS:
-                        found = await asyncio.to_thread(answer_in, await loop.sock_recv(wire, DATAGRAM), query)
-                        strays += found is None
+                while found is None and strays < MOST_STRAYS:
+                    async with asyncio.timeout_at(ends):
+                        data = await loop.sock_recv(wire, DATAGRAM)
+                    found = await asyncio.to_thread(answer_in, data, query)  # however long it waits for a thread
+                    strays += found is None
             if found is not None or strays == MOST_STRAYS or loop.time() >= until:
                 break
     if found is None:

@@ -72,11 +72,6 @@ async def test_each_address_is_tried_before_it_fails(network: FakeNetwork, probe
     assert (kind, reason) == ("connect", "could not connect to a.test:443: Connection refused")
 
 
-async def test_an_address_needs_no_lookup(network: FakeNetwork, probe: Make) -> None:
-    assert (await failure(probe(), "192.0.2.7"))[0] == "connect"
-    assert network.asked == ["192.0.2.7"]
-
-
 async def test_a_name_that_does_not_exist_is_a_failure_of_dns(network: FakeNetwork, probe: Make) -> None:
     assert await failure(probe(), "a.test") == ("dns", "could not resolve a.test: no such host")
     assert network.asked == []
