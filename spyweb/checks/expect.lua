@@ -17,16 +17,21 @@ local function compiled(text)
   return tests[text]
 end
 
+local function cut(text)
+  local begin = text:sub(1, MOST_SHOWN):gsub("%c", " ")
+  if #text > MOST_SHOWN then begin = begin:gsub("[\xc0-\xff]?[\x80-\xbf]*$", "", 1) .. "…" end
+  return begin
+end
+
 local function shown(value)
   if value == nil then return "is missing" end
   if type(value) ~= "string" then return "is " .. tostring(value) end
-  local text = value:sub(1, MOST_SHOWN):gsub("%c", " ")
-  if #value > MOST_SHOWN then text = text:gsub("[\xc0-\xff]?[\x80-\xbf]*$", "", 1) .. "…" end
-  return ('is "%s"'):format(text)
+  return ('is "%s"'):format(cut(value))
 end
 
 local function step(path, key)
   if type(key) ~= "string" then return ("%s[%s]"):format(path, tostring(key)) end
+  key = cut(key)
   if key:find("^[%a_][%w_]*$") then return path .. "." .. key end
   return ('%s["%s"]'):format(path, key)
 end

@@ -83,6 +83,9 @@ def test_a_long_text_is_shown_cut_in_one_line_and_without_half_a_character() -> 
     assert shown.startswith("body == '' does not hold: body is \"a é")
     assert shown.endswith('é…"')
     assert len(shown) < 120
+    key = reason_of("headers[body] == ''", body=body)
+    assert key.endswith('é…"] is missing')
+    assert len(key) < 250
 
 
 def test_what_is_dear_is_asked_only_where_a_condition_comes_to_it() -> None:
@@ -280,8 +283,3 @@ def test_what_is_no_whole_feed_is_told_and_a_hostile_one_takes_little(body: str 
     answer = answering(body=body if isinstance(body, bytes) else body.encode())
     run = run_check(CheckKind.FEED, {"url": URL, "expect": ["(newest or 1) == title"]}, http_request=answer)
     assert run.reason.removeprefix("(newest or 1) == title does not hold: ") == reason
-
-
-def test_a_feed_that_is_not_there_is_a_failure() -> None:
-    run = run_check(CheckKind.FEED, {"url": URL}, http_request=answering(status=404))
-    assert run.reason == "the server answered 404"
