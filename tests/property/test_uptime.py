@@ -83,7 +83,7 @@ class Life:
     async def come_late(self) -> None:
         """Record an end from before the newest result."""
         if any(fact.up is not None for fact in self.facts):
-            at_ms = max(fact.at_ms for fact in self.facts) - self.random.randrange(1, 3 * HOUR_MS)
+            at_ms = max(fact.at_ms for fact in self.facts) - self.random.randrange(1, 10 * MINUTE_MS)
             await self.record([self.result_at(at_ms)])
 
     async def pause(self) -> None:

@@ -24,7 +24,7 @@ from spyweb.store.model.uptime import KEPT_MS, Excused, JobUptime, UptimeSpan, a
 from spyweb.store.sqlite.batch import OpKind, each, execute_each
 from spyweb.store.sqlite.connections import StorePart, on_questions, on_writer, upsert
 
-SET_BACK_MS = DAY_MS  # a result that is older than the one before by more comes from a clock that was set back
+SET_BACK_MS = 10 * MINUTE_MS  # a result that is older than the one before by more comes from a clock that was set back
 ON_THE_WAY_MS = MINUTE_MS  # so old may be the result of an end that is being committed
 COUNTED_AT_ONCE = 20  # jobs: the writes queued behind them hardly wait
 UNITS: Final[Mapping[str, int]] = {"hour": HOUR_MS, "day": DAY_MS}
