@@ -29,6 +29,7 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _STEP = _FOLDER | getattr(os, "O_PATH", 0)  # which needs no right to read
 _NAME = re.compile(r"\w[\w.-]*")
+_LONGEST_LIST = 16 << 20  # bytes
 _LONGEST_BESIDE = 200  # bytes of a file's name in the name beside it
 
 
@@ -179,15 +180,19 @@ class FileList(Struct):
 def replace_all(folder: Path, files: Mapping[str, bytes], listed: str) -> None:
     """Write files that everybody may read, each as a whole, and remove those that only an earlier call has written.
 
-    `listed` is the file among them that names all, as a FileList.  Raises OSError.
+    `listed` is the file among them that names all, as a FileList.  A folder that has one of the files, but none of an
+    earlier call, is somebody else's.  Raises OSError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for name in _listed_in(folder / listed) - files.keys():
+        earlier = _listed_in(folder / listed)
+        if not earlier and (strange := next((name for name in files if (folder / name).exists()), "")):
+            raise FileExistsError(errno.EEXIST, f"{strange} is there already, and spyweb has not written it")
+        for name in earlier - files.keys():
             with suppress(OSError):
                 os.unlink(name, dir_fd=opened)
-        for name, content in files.items():
+        for name, content in sorted(files.items(), key=lambda file: file[0] != listed):
             if not (folder / name).is_file() or (folder / name).read_bytes() != content:
                 replace(opened, name, [content], mode=0o644)
     finally:
@@ -197,6 +202,7 @@ def replace_all(folder: Path, files: Mapping[str, bytes], listed: str) -> None:
 def _listed_in(path: Path) -> set[str]:
     """Return the names that a file lists, but for paths; none where it can't be read."""
     try:
-        return set(filter(_NAME.fullmatch, msgspec.json.decode(path.read_bytes(), type=FileList).files))
+        with open_regular(path) as file:
+            return set(filter(_NAME.fullmatch, msgspec.json.decode(file.read(_LONGEST_LIST), type=FileList).files))
     except (OSError, msgspec.DecodeError):
         return set()

@@ -71,7 +71,6 @@ IN_THREADS = {
     ("spyweb/programs/running.py", "_hear"): "a socket that does not block",
     ("spyweb/programs/running.py", "_write"): "a pipe or a socket that does not block",
     ("spyweb/files.py", "replace_all"): "the status page calls it in a thread, and a command of its own",
-    ("spyweb/files.py", "_listed_in"): "the same",
     ("spyweb/web/pages/site.py", "static_files"): "the renderer is made in a thread, at the first page",
     ("spyweb/settings/load.py", "machine_timezone"): "a small file of the system, read before the daemon serves",
     ("spyweb/daemon/build.py", "place_of"): "the same",

@@ -51,7 +51,7 @@ from spyweb.words import counted
 
 HTML, JSON = "index.html", "status.json"
 DAYS, PAST_DAYS, NEXT_DAYS = 90, 14, 7  # of bars, of closed incidents, of maintenance to come
-SOONEST_S, LATEST_S = 1.0, 5.0  # after which the page is made again: where something has changed, and in any case
+AGAIN_S = 1.0  # after which the page is made again
 REST = 4  # times as long as it took to make it: that is not done for more than a fifth of the time
 MOST_JOBS, MOST_INCIDENTS, MOST_WINDOWS = 1_000, 300, 100  # the same job may be in several groups; closed; of all jobs
 STATES = ("down", "troubled", "maintenance", "up", "unknown")  # of jobs, the gravest first
@@ -80,19 +80,9 @@ class StatusService:
     timezone: str
     _files: Mapping[str, ServedFile] = field(default_factory=dict)
     _of: StatusPageSettings | None = None  # the settings that they were made by
-    _made_at: float = 0.0
-    _took_s: float = 0.0
-    _is_stale: bool = False
+    _again_at: float = 0.0
     _making: asyncio.Lock = field(default_factory=asyncio.Lock)
     _secret: bytes = b""  # of the keys of incidents
-
-    def __post_init__(self) -> None:
-        self.live.on_linked(self._note_change)
-        self.store.runs.on_recorded(self._note_change)
-        self.store.incidents.on_committed(self._note_change)
-
-    def _note_change(self, *_: object) -> None:
-        self._is_stale = True
 
     async def files(self) -> Mapping[str, ServedFile]:
         """Return the files of the page by name.  Raises Absent where there is no page."""
@@ -101,9 +91,7 @@ class StatusService:
             raise Absent("config.toml has no [status_page]")
         async with self._making:
             began = self.clock.monotonic()
-            wait_s = max(SOONEST_S if self._is_stale else LATEST_S, REST * self._took_s)
-            if self._of != page or began - self._made_at >= wait_s:
-                self._is_stale = False
+            if self._of != page or began >= self._again_at:
                 try:
                     made = await asyncio.to_thread(render, await self.look(page), page, self.root, self.timezone)
                     self._files, self._of = made, page
@@ -111,8 +99,8 @@ class StatusService:
                     if self._of != page:
                         raise
                     tell_refusal("the status page is as before", error)
-                self._made_at = self.clock.monotonic()
-                self._took_s = self._made_at - began
+                made_at = self.clock.monotonic()
+                self._again_at = made_at + max(AGAIN_S, REST * (made_at - began))
         return self._files
 
     async def look(self, page: StatusPageSettings) -> dict[str, Any]:
@@ -137,12 +125,12 @@ class StatusService:
                 state = state if calendar.until(spec.id, now_ms) is None else "maintenance"
                 shown[spec.id] = show_job(spec, state, uptime.spans["24h"], [*uptime.days.values()])
         state, words = words_of([job["state"] for job in shown.values()])
+        as_of_ms = now_ms - now_ms % MINUTE_MS
         head = {"key": key_of(self._secret, ""), "title": page.title, "state": state, "words": words}
         groups = [{"name": name, "jobs": [shown[spec.id] for spec in jobs]} for name, jobs in named]
         told = [show_incident(each, specs[each.subject].name, self._secret) for each in incidents]
         windows = show_windows(calendar.rules, [*specs.values()], now_ms)
-        body = {"groups": groups, "incidents": told, "maintenance": windows}
-        return {**head, "as_of_ms": now_ms - now_ms % MINUTE_MS, **body}
+        return {**head, "as_of_ms": as_of_ms, "groups": groups, "incidents": told, "maintenance": windows}
 
     async def export(self) -> None:
         """Write what has changed of the page into the folder of the settings.  Raises NoAccess."""
@@ -160,7 +148,11 @@ class StatusService:
         if page is None or request.method not in ("GET", "HEAD") or not f"{request.path}/".startswith(f"{page.path}/"):
             return await handler(request)
         if not page.public:
-            admit(request)
+            try:
+                check_right(request.app[RECOGNISER](request, PRIVATE), PRIVATE)
+            except web.HTTPException as error:
+                request.app[TRAIL].note_failure(request, PRIVATE, error)
+                raise
         if request.path == page.path:  # so that its links, relative to it, are the same in an export
             return web.Response(status=308, headers={**SAFE, "Location": f"{page.path.rpartition('/')[2]}/"})
         name = request.path[len(page.path) + 1 :] or HTML
@@ -246,15 +238,6 @@ def render(view: Mapping[str, Any], page: StatusPageSettings, root: Path, timezo
     files[JSON] = to_json({**view, "files": [*files]})
     tags = {name: f'W/"{blake2b(content, digest_size=12).hexdigest()}"' for name, content in files.items()}
     return {name: ServedFile(each, gzip.compress(each, LEVEL, mtime=0), tags[name]) for name, each in files.items()}
-
-
-def admit(request: web.Request) -> None:
-    """Refuse who may not see a page that is not public, as the guard does."""
-    try:
-        check_right(request.app[RECOGNISER](request, PRIVATE), PRIVATE)
-    except web.HTTPException as error:
-        request.app[TRAIL].note_failure(request, PRIVATE, error)
-        raise
 
 
 @Route("GET", "/api/status-page", right=Right.READ, answer=dict[str, bytes], statuses={404: "There is no status page."})
