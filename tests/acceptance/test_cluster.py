@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -25,6 +26,7 @@ LONG = [f"long{number}" for number in range(9)]
 TWICE = "SELECT job, due_ms, count(*) FROM run WHERE due_ms IS NOT NULL GROUP BY 1, 2 HAVING count(*) > 1"
 DUE = "SELECT job, due_ms, coalesce(last_due_ms, due_ms) FROM run WHERE due_ms IS NOT NULL ORDER BY 1, 2"
 OWNERS = "SELECT name, count(*) FROM slot JOIN node ON owner = node.id GROUP BY 1"
+ENDS = "SELECT job, min(ended_ms), max(ended_ms), count(*) FROM run WHERE outcome = 'success' GROUP BY 1"
 ENDED = "SELECT count(*) FROM run WHERE state = 'ended'"
 
 
@@ -60,6 +62,14 @@ class Sharing(Cluster):
         for (job, _, last), (after, first, _) in pairwise(self.ask(DUE)):
             assert job != after or first - last == 1_000, (job, last, first)
 
+    def check_uptime(self) -> None:
+        """Each job was up from its first end on, at whatever node; and each end counts once."""
+        views = cast("dict[str, Any]", {view["job"]: view for view in self.projects["fra"].ask("uptime")})
+        for job, first, last, count in self.ask(ENDS):
+            span = views[job]["spans"]["24h"]
+            assert (span["ok"], span["failed"], span["down_ms"]) == (count, 0, 0), job
+            assert last - first <= span["up_ms"] <= views[job]["until_ms"] - first, job
+
     @contextmanager
     def two_nodes(self) -> Iterator[Sequence[Daemon]]:
         with self.member("fra") as fra:
@@ -75,13 +85,15 @@ def shared(tmp_path: Path, postgres: PostgresPlace) -> Sharing:
     return Sharing(postgres, tmp_path).with_jobs("fra", "ber")
 
 
-def test_a_node_that_joins_gets_its_share_and_gives_it_back_when_it_is_stopped(shared: Sharing) -> None:
+def test_a_node_that_joins_gets_its_share_and_gives_it_back_when_it_is_drained_and_stopped(shared: Sharing) -> None:
     with shared.two_nodes() as (_, ber):
-        assert ber.stop() == 0
+        shared.projects["fra"].spyweb("nodes", "drain", "ber")
         shared.until_owned(("fra", 256))
+        assert ber.stop() == 0
         assert shared.states() == [("fra", "a"), ("ber", "l")]
         shared.until_runs()
     shared.check()
+    shared.check_uptime()
 
 
 def test_the_jobs_of_a_node_that_is_killed_go_on_on_another_and_its_runs_are_lost(shared: Sharing) -> None:
