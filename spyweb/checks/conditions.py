@@ -39,7 +39,7 @@ def find_problem(text: str, names: Collection[str]) -> str:
     words = list(_WORD.finditer(text))
     if len(words) > MOST_WORDS:
         return f"a condition has at most {MOST_WORDS} words and signs, not {len(words)}"
-    shown = " ".join(text.split())[:80]
+    shown = " ".join(text.split())[:80] or "a blank text"
     if reason := next(_doubts(words, names), ""):
         return f"{shown}: {reason}"
     kinds, shorter = "", "".join(map(_kind, words))  # of the words: `P` is a name, or what is taken from one

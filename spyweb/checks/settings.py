@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from spyweb.checks.conditions import LONGEST, find_problem
 from spyweb.errors import Refused
+from spyweb.limits import HOST as LONGEST_HOST
 from spyweb.model import MIB
 from spyweb.settings.addresses import check_address
 from spyweb.settings.reading import NOT_BLANK, TEXT, Reading, Shape, list_of, shaped, wrong
@@ -38,13 +39,6 @@ class CheckKind(StrEnum):
     FEED = "feed"
 
 
-class CheckSettings(Struct, frozen=True):
-    """The settings of one check."""
-
-    values: str  # as its script sees them: JSON text
-    limit_ms: int  # of a run
-
-
 class _Kind(Struct, frozen=True):
     names: tuple[str, ...]  # in conditions
     required: tuple[str, ...]
@@ -62,6 +56,14 @@ def _method(value: object) -> str:
     if not (method.isascii() and method.isalpha() and len(method) <= 20):
         raise wrong('a method such as "POST"', value)
     return method.upper()
+
+
+@shaped({"type": "string", "pattern": r"^[^\s/@?#]+$", "maxLength": LONGEST_HOST})
+def _host(value: object) -> str:
+    host = line(LONGEST_HOST)(value)
+    if set(host) & set(" /@?#") or host.count(":") == 1:
+        raise ValueError("expected the name or address of a host alone, without https:// and without a port")
+    return host
 
 
 @shaped({"anyOf": [NOT_BLANK, list_of(TEXT, minItems=1)]})
@@ -87,19 +89,18 @@ def _conditions_over(names: Collection[str]) -> Shape[list[str]]:
     return read
 
 
-_HOST = line(253)
 _KEYS: Mapping[str, Callable[[object], object]] = {
     "url": _url,
     "method": _method,
     "headers": shaped(headers.schema)(lambda value: dict(headers(value))),
     "body": text,
     "max_body_size": shaped(size(1024, 1024 * MIB).schema)(lambda value: size(1024, 1024 * MIB)(value) / MIB),
-    "host": _HOST,
+    "host": _host,
     "port": whole(1, 65_535),
     "send": text,
     "tls": boolean,
     "type": line(20),
-    "server": _HOST,
+    "server": line(LONGEST_HOST),
     "count": whole(1, 10),
     "command": _command,
 }
@@ -119,9 +120,10 @@ KINDS: Mapping[CheckKind, _Kind] = {
 _EVERY = _Kind(tuple(dict.fromkeys(name for kind in KINDS.values() for name in kind.names)), (), tuple(_KEYS))
 
 
-def take_check(read: Reading, kind: str, *, is_named: bool) -> CheckSettings:
-    """Take the settings of a check; of one whose kind is wrong, which its reader reports, those of any.
+def take_check(read: Reading, kind: str, *, is_named: bool) -> tuple[str, int]:
+    """Return the settings of a check as its script sees them, in JSON, and the limit of its runs in milliseconds.
 
+    Of one whose kind is wrong, which its reader reports, the settings of any kind are taken.
     One that its file does not name needs a name of its own.
     """
     read.take(CHECK, one_of(CheckKind), None)
@@ -140,7 +142,7 @@ def take_check(read: Reading, kind: str, *, is_named: bool) -> CheckSettings:
     except ValueError as error:
         read.refuse(str(error), CHECK)
         as_text = ""
-    return CheckSettings(as_text, limit_ms)
+    return as_text, limit_ms
 
 
 def check_values(kind: str | None, values: Mapping[str, object]) -> None:

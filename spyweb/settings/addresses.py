@@ -62,7 +62,7 @@ def check_address(address: str) -> str:
     except ValueError:
         is_address = False
     if not is_address or _UNSAFE.search(address) or len(address) > URL:
-        raise ValueError("expected an address that begins with https:// or http://")
+        raise ValueError("expected an address: https:// or http://, a host, and a port up to 65535 if any")
     return address
 
 

@@ -189,8 +189,8 @@ class Reading:
         own = (source for source in self._sources if source.forgiving)
         return next(having, None) or next(own, None) or self._sources[0]
 
-    def finish(self) -> None:
-        """Report every key that was not read."""
+    def finish(self, *others: str) -> None:
+        """Report every key that was not read, with a similar one that was, or one of these others."""
         for inner in self._below:
             inner.finish()
         if self._given <= self.asked.keys():
@@ -198,7 +198,9 @@ class Reading:
         for source in self._sources:
             problems = self._warnings if source.forgiving else self._problems
             unasked = (key for key in source.values if key not in self.asked)
-            problems.extend(source.problem(f"unknown key{nearest(key, self.asked)}", key) for key in unasked)
+            problems.extend(
+                source.problem(f"unknown key{nearest(key, [*self.asked, *others])}", key) for key in unasked
+            )
 
     def schema(self) -> Mapping[str, Schema]:
         return {key: _schema_of(asked, key in self.required) for key, asked in self.asked.items()}

@@ -99,9 +99,9 @@ def headers(value: object) -> tuple[tuple[str, str], ...]:
 
 @shaped(list_of(TEXT), list)
 def texts(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+    if not isinstance(value, list):
         raise wrong("a list of texts", value)
-    return tuple(value)
+    return tuple(map(text, value))
 
 
 @shaped(list_of({"type": "string", "pattern": _HOST_NAME.pattern}), list)

@@ -247,7 +247,7 @@ def parse_job(block: TomlTable, place: JobPlace, *, override: TomlTable, setting
     sources = tuple(_sources(override, block, defaults, problems, place))
     reading = Reading(sources, problems, warnings)
     spec = _spec(reading, place, settings)
-    reading.finish()
+    reading.finish(*([CHECK] if place.is_monitor else []))
     if place.check and CHECK in override.values:
         problems.append(override.problem("a check can't be set here, only in the job's own file", CHECK))
     if spec.ping is not None:
@@ -370,7 +370,7 @@ def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
     policy = policy_of(granted, None if own.is_empty else narrowed)
     isolation = read.take("isolation", one_of(Isolation), _USUAL.isolation)
     schedule = _schedule(read, settings.daemon, place, follows=bool(after or on))
-    check = take_check(read, place.check, is_named=bool(place.name)) if place.check else None
+    values, limit_ms = take_check(read, place.check, is_named=bool(place.name)) if place.check else ("", 0)
     node, wanted = read.take("node", node_name, ""), _shared(read.take("labels", labels, _USUAL.labels))
     if node and wanted:
         read.refuse("a job is for one node or for labels, not for both", "labels")
@@ -386,7 +386,7 @@ def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
         schedule=_shared(schedule),
         jitter_ms=read.take("jitter", duration(), _USUAL.jitter_ms),
         start=read.take("start", one_of(Start), _USUAL.start),
-        timeout_ms=check.limit_ms if check else _shared(read.take("timeout", duration(1), usual_timeout_ms)),
+        timeout_ms=limit_ms or _shared(read.take("timeout", duration(1), usual_timeout_ms)),
         cpu_limit_ms=_shared(read.take("cpu_limit", duration(1), _USUAL.cpu_limit_ms)),
         memory_limit=_shared(read.take("memory_limit", size(MIB, 65_536 * MIB), _USUAL.memory_limit)),
         isolation=Isolation.PROCESS if policy.may_exec else isolation,
@@ -412,7 +412,7 @@ def _spec(read: Reading, place: JobPlace, settings: Settings) -> JobSpec:
         agent=read.take("agent", line(LONGEST_NAME), _USUAL.agent),
         history=read.take("history", history_rule, None),
         on_store_error=read.take("on_store_error", one_of(OnStoreError), None),
-        values=check.values if check else _take_values(read),
+        values=values if place.check else _take_values(read),
         check=place.check or None,
         node=node,
         labels=wanted,

@@ -66,7 +66,7 @@ def test_an_expression_over_known_names_is_right(condition: str) -> None:
     ],
 )
 def test_anything_else_is_refused_with_the_reason(condition: str, problem: str) -> None:
-    assert find_problem(condition, NAMES) == f"{condition}: {problem}".replace("{WHOLE}", WHOLE)
+    assert find_problem(condition, NAMES) == f"{condition or 'a blank text'}: {problem}".replace("{WHOLE}", WHOLE)
 
 
 def test_a_condition_is_short() -> None:

@@ -103,9 +103,12 @@ def test_a_list_of_jobs_has_checks_beside_monitors_and_config_toml_overrides_bot
         (SITE + "values = { a = 1 }\n", 'jobs/site.toml:3: values: unknown key; did you mean "alerts"?'),
         (
             'check = "http"\nurl = "me:hunter2@example.org"\n',
-            "jobs/site.toml:2: url: expected an address that begins with https:// or http://",
+            "jobs/site.toml:2: url: expected an address: https:// or http://, a host, and a port up to 65535 if any",
         ),
+        ('check = "ping"\nhost = "https://me:hunter2@example.org"\n', "jobs/site.toml:2: host: {HOST}"),
+        ('check = "tls"\nhost = "example.org:443"\n', "jobs/site.toml:2: host: {HOST}"),
         (SITE + "expect = 'status == 1'\n", "jobs/site.toml:3: expect: expected a list of texts, not 'status == 1'"),
+        (SITE + "expect = ['true', 1]\n", "jobs/site.toml:3: expect: expected text, not 1"),
         (SITE + "expect = []\n", "jobs/site.toml:3: expect: expected 1 to 20 conditions, not 0"),
         (
             SITE + "expect = [\n  'statu < 5',\n  'x == 1',\n]\n",
@@ -122,7 +125,8 @@ def test_a_list_of_jobs_has_checks_beside_monitors_and_config_toml_overrides_bot
 )
 def test_a_wrong_setting_is_reported_with_its_place(tmp_path: Path, text: str, problems: str) -> None:
     kinds = '"http", "tcp", "tls", "dns", "ping", "command" or "feed"'
-    assert told(tmp_path, text) == [problems.replace("{KINDS}", kinds)]
+    host = "expected the name or address of a host alone, without https:// and without a port"
+    assert told(tmp_path, text) == [problems.replace("{KINDS}", kinds).replace("{HOST}", host)]
 
 
 @pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", read("docs/how-to/check-a-site.md"), re.DOTALL))
@@ -135,12 +139,14 @@ def test_a_check_has_no_lua_beside_it_and_config_toml_makes_none(tmp_path: Path)
     found = scanned(
         tmp_path,
         jobs__page__config=SITE + 'name = "p"\n',
+        jobs__typo__config=SITE.replace("check", "chek") + 'selector = "x"\nfields = ["y"]\nname = "t"\n',
         **{"jobs__page__hooks.lua": "", "config": '[jobs.site]\ncheck = "tcp"'},
     )
     assert [str(problem) for problem in found.problems] == [
         "config.toml:2: jobs.site.check: a check can't be set here, only in the job's own file",
         "jobs/page/hooks.lua: a check has no Lua of its own; `spyweb check --show KIND` prints its script, to copy",
     ]
+    assert 'jobs/typo/config.toml:1: chek: unknown key; did you mean "check"?' in map(str, found.warnings)
 
 
 def test_a_bare_file_without_a_kind_is_no_job(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from spyweb.settings.addresses import (
     secret_place,
 )
 
-EXPECTED = "^expected an address that begins with https:// or http://$"
+EXPECTED = "^expected an address: https:// or http://, a host, and a port up to 65535 if any$"
 
 
 def test_variables_are_put_in_when_the_address_is_used() -> None:

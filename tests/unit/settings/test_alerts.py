@@ -85,7 +85,10 @@ SERVICE = 'url = "ntfy://x"\n'
     ("text", "expected"),
     [
         ("", ":1: channels.phone.url: a channel has exactly one address: url, url_file, webhook or desktop"),
-        ('webhook = "ftp://x/secret"', "expected an address that begins with https:// or http://"),
+        (
+            'webhook = "ftp://x/secret"',
+            "expected an address: https:// or http://, a host, and a port up to 65535 if any",
+        ),
         (f"{WEBHOOK}{SERVICE}", "a channel has exactly one address"),
         (f'{SERVICE}url_file = "x"', "url_file: a channel has exactly one address"),
         ("desktop = false", "expected true, or nothing, not false"),
@@ -93,7 +96,7 @@ SERVICE = 'url = "ntfy://x"\n'
         (f'{WEBHOOK}secret = "env:A"\nsecret_file = "x"', "a webhook has either secret or secret_file"),
         ('desktop = true\ntemplates = { body = "b" }', "templates: only a url has templates"),
         ('webhook = ""', "webhook: can't be blank"),
-        ('webhook = "ftp://${X}"', "expected an address that begins with https:// or http://"),
+        ('webhook = "ftp://${X}"', "expected an address: https:// or http://, a host, and a port up to 65535 if any"),
         ('url = "hunter${X}"', "expected an address of a service, such as ntfy://"),
         ('url = "hunter"', "expected an address of a service, such as ntfy://"),
         (f'{SERVICE}headers = {{ a = "b" }}', "headers: only a webhook has this key"),

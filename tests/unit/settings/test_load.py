@@ -268,7 +268,7 @@ def test_the_address_of_the_heartbeat_may_hold_variables_and_is_never_shown(tmp_
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('url = "ftp://secret/"', "2: heartbeat.url: expected an address that begins with https:// or"),
+        ('url = "ftp://secret/"', "2: heartbeat.url: expected an address: https:// or http"),
         ('url = "https://x/"\nevery = "1s"', "3: heartbeat.every: must be at least 10s, not 1s"),
         ('every = "2m"', "2: heartbeat.every: every 2m, but without an address: set url"),
     ],

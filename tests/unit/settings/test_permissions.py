@@ -90,7 +90,7 @@ def test_the_server_has_a_table_of_its_own(tmp_path: Path) -> None:
     [
         ('net = "a.test"', "expected a list of texts"),
         ('net = ["a b"]', "'a b' is no host"),
-        ("net = [1]", "expected a list of texts"),
+        ("net = [1]", "expected text, not 1"),
         ('exec = "rsync"', "expected a list of programs by absolute path"),
         ('exec = ["rsync"]', "'rsync': a program is named by its absolute path"),
         ('exec = [["*", "x"]]', "'* x': a program is named by its absolute path"),

@@ -30,7 +30,7 @@ from spyweb.settings.values import (
         (one_line, " ", "can't be blank"),
         (one_line, "a\nb", "line breaks"),
         (texts, "a", "expected a list of texts, not 'a'"),
-        (texts, ["a", 1], "expected a list of texts, not a list"),
+        (texts, ["a", 1], "expected text, not 1"),
         (whole(1, 9), True, "expected a whole number, not true"),
         (whole(1, 9), 1.0, "expected a whole number, not 1.0"),
         (whole(1, 9), 0, "must be at least 1, not 0"),

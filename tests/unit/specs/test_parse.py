@@ -407,7 +407,7 @@ def test_whose_word_it_is_decides_who_must_permit_it(
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        (OF_BACKUP + '"ftp://sekrit/"', "jobs.backup.ping_url: expected an address that"),
+        (OF_BACKUP + '"ftp://sekrit/"', "jobs.backup.ping_url: expected an address: "),
         (OF_BACKUP + '""', "jobs.backup.ping_url: can't be blank"),
         (OF_BACKUP + "5", "jobs.backup.ping_url: expected an address, or { start"),
         (OF_BACKUP + "{}", "jobs.backup.ping_url: expected an address, or { start"),
