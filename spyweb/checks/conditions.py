@@ -14,7 +14,7 @@ from spyweb.settings.reading import nearest
 LONGEST, MOST_WORDS = 500, 100  # characters; Lua allows some 200 levels
 METHODS = "byte char find format gmatch gsub len lower match pack packsize rep reverse split sub unpack upper"
 
-_ESCAPE = r"""\\(?:[abfnrtv\\"']|z\s*|x[\da-fA-F]{2}|25[0-5]|2[0-4]\d|[01]\d\d|\d\d?(?!\d)|u\{[\da-fA-F]{1,7}\})"""
+_ESCAPE = r"""\\(?:[abfnrtv\\"']|z\s*+|x[\da-fA-F]{2}|25[0-5]|2[0-4]\d|[01]\d\d|\d\d?(?!\d)|u\{[\da-fA-F]{1,7}\})"""
 _WORD = re.compile(
     r"\s*(?:(?P<member>\.\s*|:\s*)?(?P<name>[A-Za-z_]\w*)"
     r"|(?P<K>(?:0[xX](?:[\da-fA-F]+\.?[\da-fA-F]*|\.[\da-fA-F]+)(?:[pP][+-]?\d+)?"

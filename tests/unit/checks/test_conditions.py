@@ -44,9 +44,7 @@ def test_an_expression_over_known_names_is_right(condition: str) -> None:
         ("status == 200)", "{WHOLE}"),
         ("status 200", "{WHOLE}"),
         ("status(1)", "{WHOLE}"),
-        ("status 'x'", "{WHOLE}"),
         ("json[1", "{WHOLE}"),
-        ("body:find", "{WHOLE}"),
         ("'x':find('y')", "{WHOLE}"),
         ("body:find('x',)", "{WHOLE}"),
         ("json.f(1)", "{WHOLE}"),
@@ -61,7 +59,7 @@ def test_an_expression_over_known_names_is_right(condition: str) -> None:
         ("body == 'x", "'x is not for a condition"),
         ("body == '\\q'", "'\\q' is not for a condition"),
         ("status == 3x", "3x is not for a condition"),
-        ("status; status", "; is not for a condition"),
+        ("'" + "\\z " * 25 + "x", "'\\z is not for a condition"),  # in no time
         ("... == nil", "... is not for a condition"),
     ],
 )
