@@ -290,13 +290,13 @@ async def back_up(settings: Settings, backup: BackupSettings, clock: Clock) -> N
         folder = settings.root / backup.dir
         with opening(folder):
             folder.mkdir(PRIVATE, parents=True, exist_ok=True)
-            for left in folder.glob(f".{NAMES}{UNFINISHED}*"):
+            for left in folder.glob(f".{NAMES}{UNFINISHED}"):
                 shutil.rmtree(left, ignore_errors=True)
             file = folder / datetime.fromtimestamp(clock.now_ms() / SECOND_MS, UTC).strftime(FORM)
-            made = make_backup(file, settings, key_of(settings), clock, advance, advance)
+            make_backup(file, settings, key_of(settings), clock, advance, advance)
             for older in sorted(folder.glob(NAMES))[: -backup.keep]:
                 older.unlink()
-        log.info("a backup was made", file=str(file), bytes=sum(saved.bytes for saved in made.files))
+        log.info("a backup was made", file=str(file), bytes=file.stat().st_size)
 
     try:
         await asyncio.to_thread(work)

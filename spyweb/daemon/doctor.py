@@ -19,12 +19,12 @@ from msgspec import Struct
 from packaging.requirements import Requirement
 
 from spyweb import __version__, descriptors
-from spyweb.cli.client import DaemonClient, find_daemon
+from spyweb.cli.client import find_daemon
 from spyweb.cli.offline import OfflineProject
 from spyweb.clock import Clock, is_set_by_ntp
 from spyweb.daemon.check import find_channel_problems, find_readable_secrets
 from spyweb.daemon.world import engine_info, find_broken_limits
-from spyweb.errors import Problem, Refused, SpywebError
+from spyweb.errors import Problem, SpywebError
 from spyweb.lua.pool import open_pool
 from spyweb.lua.supervisor import DESCRIPTORS_EACH, SHARE
 from spyweb.model import Isolation
@@ -33,10 +33,9 @@ from spyweb.settings.load import examine_settings
 from spyweb.settings.sections import FILE, USER_DB, Settings
 from spyweb.settings.units import MINUTE_MS, format_duration
 from spyweb.store.access import no_access
-from spyweb.store.model.messages import Backlog
 from spyweb.store.sqlite.damage import find_damage, size_of
 from spyweb.subjects.health.remedies import REMEDIES, WORKERS
-from spyweb.subjects.health.views import Health, HealthProblem, is_missing
+from spyweb.subjects.health.views import Health, is_missing
 from spyweb.words import counted, round_size
 
 LITTLE_BYTES, FULL_BYTES = 1 << 30, 100 << 20  # free on the disk of data/: a warning, an error
@@ -50,6 +49,9 @@ class Status(StrEnum):
     OK = "ok"
     WARNING = "warning"
     ERROR = "error"
+
+
+OK, WARNING, ERROR = Status.OK, Status.WARNING, Status.ERROR
 
 
 class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -68,59 +70,45 @@ class Patient(Struct, frozen=True, kw_only=True):
     settings: Settings
     problems: Sequence[Problem]
     clock: Clock
-    daemon: DaemonClient | None
 
 
 def examine(root: Path, clock: Clock, checked: Callable[[], object]) -> Iterator[Finding]:
     """Yield what is found, and call `checked` after each check: that of a large database takes long."""
     settings, problems = examine_settings(root, environ=os.environ, flags={})
-    try:
-        daemon = find_daemon(settings.daemon.data_dir)
-    except SpywebError:
-        daemon = None
-    patient = Patient(settings=settings, problems=problems, clock=clock, daemon=daemon)
+    patient = Patient(settings=settings, problems=problems, clock=clock)
     for part, check in CHECKS.items():
         try:
             yield from check(patient)
         except Exception as error:  # noqa: BLE001 - the other checks still help
-            yield Finding(status=Status.WARNING, part=part, text=f"this could not be checked: {error!r}")
+            yield Finding(status=WARNING, part=part, text=f"this could not be checked: {error!r}")
         checked()
 
 
-def fine(part: str, text: str) -> Finding:
-    return Finding(status=Status.OK, part=part, text=text)
+def finding(status: Status, part: str, text: str, code: str = "") -> Finding:
+    """Return what was found, a problem with the remedy for its code; that of a part has its name."""
+    code = "" if status is OK else code or part
+    return Finding(status=status, part=part, text=text, code=code, remedy=REMEDIES[code] if code else "")
 
 
-def doubtful(part: str, text: str, code: str = "") -> Finding:
-    code = code or part
-    return Finding(status=Status.WARNING, part=part, text=text, code=code, remedy=REMEDIES[code])
-
-
-def wrong(part: str, text: str, code: str = "") -> Finding:
-    code = code or part
-    return Finding(status=Status.ERROR, part=part, text=text, code=code, remedy=REMEDIES[code])
-
-
-def of_problems(part: str, problems: Iterable[Problem], otherwise: str, code: str = "") -> Iterator[Finding]:
+def of_problems(part: str, problems: Iterable[Problem], otherwise: str) -> Iterator[Finding]:
     found = sorted(problems, key=lambda problem: problem.is_warning)
     for problem in found[:SHOWN]:
-        yield (doubtful if problem.is_warning else wrong)(part, str(problem), code)
+        yield finding(WARNING if problem.is_warning else ERROR, part, str(problem))
     if len(found) > SHOWN:
-        yield doubtful(part, f"and {len(found) - SHOWN} more", code)
+        yield finding(WARNING, part, f"and {len(found) - SHOWN} more")
     if not found:
-        yield fine(part, otherwise)
+        yield finding(OK, part, otherwise)
 
 
-def _versions(_patient: Patient) -> Iterator[Finding]:
-    yield fine(
-        "spyweb", f"{__version__} on Python {platform.python_version()}, {platform.system()} {platform.release()}"
-    )
+def _libraries(_patient: Patient) -> Iterator[Finding]:
+    running = f"{__version__} on Python {platform.python_version()}, {platform.system()} {platform.release()}"
+    yield finding(OK, "spyweb", running)
     needed = [Requirement(line) for line in metadata.requires("spyweb") or ()]
     needed = [each for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})]
     problems = list(filter(None, map(why_unfit, needed)))
-    yield from (wrong("libraries", problem) for problem in problems)
+    yield from (finding(ERROR, "libraries", problem) for problem in problems)
     if not problems:
-        yield fine("libraries", f"{len(needed)}, each of a version that fits")
+        yield finding(OK, "libraries", f"{len(needed)}, each of a version that fits")
 
 
 def why_unfit(needed: Requirement) -> str:
@@ -141,56 +129,52 @@ def _settings(patient: Patient) -> Iterator[Finding]:
 
 def _jobs(patient: Patient) -> Iterator[Finding]:
     scanned = OfflineProject(patient.settings, patient.clock).scanned
-    found = counted(len(scanned.jobs), "job")
-    yield from of_problems("jobs", scanned.problems, found)
+    yield from of_problems("jobs", scanned.problems, counted(len(scanned.jobs), "job"))
 
 
 def _daemon(patient: Patient) -> Iterator[Finding]:
-    if patient.daemon is None:
-        yield doubtful("daemon", "none runs here")
-        return
     try:
-        health = patient.daemon.ask("GET", "/api/health", Health)
-    except Refused as error:
-        yield wrong("daemon", str(error))
+        daemon = find_daemon(patient.settings.daemon.data_dir)
+        health = daemon.ask("GET", "/api/health", Health) if daemon else None
+    except SpywebError as error:
+        yield finding(ERROR, "daemon", str(error))
+        return
+    if health is None:
+        yield finding(WARNING, "daemon", "none runs here")
         return
     for each in health.advice:
-        yield _as_finding(each, is_warning=each.text in health.warnings)
+        yield finding(WARNING if each.text in health.warnings else ERROR, "daemon", each.text, each.code)
     up_ms = int(health.uptime_s) * 1000
-    yield fine("daemon", f"pid {health.pid}, up for {format_duration(up_ms // MINUTE_MS * MINUTE_MS or up_ms)}")
-
-
-def _as_finding(problem: HealthProblem, *, is_warning: bool) -> Finding:
-    status = Status.WARNING if is_warning else Status.ERROR
-    return Finding(status=status, part="daemon", text=problem.text, code=problem.code, remedy=problem.remedy)
+    up = format_duration(up_ms // MINUTE_MS * MINUTE_MS or up_ms)
+    yield finding(OK, "daemon", f"pid {health.pid}, up for {up}")
 
 
 def _access(patient: Patient) -> Iterator[Finding]:
     folder = patient.settings.daemon.data_dir
     if error := no_access(folder):
-        yield wrong("access", str(error), "owner")
+        yield finding(ERROR, "access", str(error), "owner")
     elif not folder.exists():
-        yield fine("access", f"{folder} is made at the first start")
+        yield finding(OK, "access", f"{folder} is made at the first start")
     elif folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        yield doubtful("access", f"others on this machine may read {folder}")
+        yield finding(WARNING, "access", f"others on this machine may read {folder}")
     else:
-        yield fine("access", f"{folder} is this user's alone")
+        yield finding(OK, "access", f"{folder} is this user's alone")
 
 
 def _disk(patient: Patient) -> Iterator[Finding]:
-    folder = _existing(patient.settings.daemon.data_dir)
+    data_dir = patient.settings.daemon.data_dir
+    folder = next(place for place in (data_dir, *data_dir.parents) if place.is_dir())
     free, files = shutil.disk_usage(folder).free, os.statvfs(folder)
     text = f"{round_size(free)} are free"
     if files.f_files and files.f_favail < FEW_FILES:
-        yield wrong("disk", f"{text}, but only {files.f_favail} files more fit", "space")
-    elif free < LITTLE_BYTES:
-        yield (wrong if free < FULL_BYTES else doubtful)("disk", text, "space")
+        yield finding(ERROR, "disk", f"{text}, but only {files.f_favail} files more fit", "space")
     else:
-        yield fine("disk", text)
-    if folder == patient.settings.daemon.data_dir and os.access(folder, os.W_OK):
+        status = ERROR if free < FULL_BYTES else WARNING if free < LITTLE_BYTES else OK
+        yield finding(status, "disk", text, "space")
+    if folder == data_dir and os.access(folder, os.W_OK):
         took_s = median(_time_syncs(folder, patient.clock))
         told = f"a write reaches it in {took_s * 1000:.1f} ms"
-        yield doubtful("disk", told, "slow disk") if took_s > SLOW_SYNC_S else fine("disk", told)
+        yield finding(WARNING if took_s > SLOW_SYNC_S else OK, "disk", told, "slow disk")
 
 
 def _time_syncs(folder: Path, clock: Clock) -> Iterator[float]:
@@ -202,16 +186,10 @@ def _time_syncs(folder: Path, clock: Clock) -> Iterator[float]:
             yield clock.monotonic() - began
 
 
-def _existing(folder: Path) -> Path:
-    return next(place for place in (folder, *folder.parents) if place.is_dir())
-
-
 def _clock(_patient: Patient) -> Iterator[Finding]:
     is_set = is_set_by_ntp()
-    if is_set is None:
-        yield fine("clock", "this system does not tell whether NTP sets it")
-    else:
-        yield fine("clock", "it is set by NTP") if is_set else doubtful("clock", "nothing sets it by NTP")
+    texts = {None: "this system does not tell whether NTP sets it", True: "it is set by NTP"}
+    yield finding(WARNING if is_set is False else OK, "clock", texts.get(is_set, "nothing sets it by NTP"))
 
 
 def _limits(patient: Patient) -> Iterator[Finding]:
@@ -219,11 +197,12 @@ def _limits(patient: Patient) -> Iterator[Finding]:
     specs = OfflineProject(patient.settings, patient.clock).specs
     own, room = sum(spec.isolation is Isolation.PROCESS for spec in specs), descriptors.share(SHARE, DESCRIPTORS_EACH)
     text = f"{descriptors.allowed():,} file descriptors: {room:,} jobs at once may have a process of their own"
-    yield fine("limits", text) if own <= room else doubtful("limits", f"{text}, and {own:,} want one", "descriptors")
+    is_short = own > room
+    yield finding(WARNING if is_short else OK, "limits", text + f", and {own:,} want one" * is_short, "descriptors")
     processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     needed = min(own, room) + patient.settings.daemon.workers + 2 * patient.settings.exec.at_once
     if os.geteuid() and processes != resource.RLIM_INFINITY and processes < needed:
-        yield doubtful("limits", f"{processes} processes of this user, and {needed} may be needed", WORKERS)
+        yield finding(WARNING, "limits", f"{processes} processes of this user, and {needed} may be needed", WORKERS)
 
 
 def _workers(patient: Patient) -> Iterator[Finding]:
@@ -236,45 +215,41 @@ def _workers(patient: Patient) -> Iterator[Finding]:
     try:
         rights = asyncio.run(start())
     except SpywebError as error:
-        yield wrong("workers", str(error))
+        yield finding(ERROR, "workers", str(error))
         return
-    yield fine("workers", "one starts")
+    yield finding(OK, "workers", "one starts")
     missing = [right for right in rights if is_missing(right)]
-    yield from (doubtful("sandbox", right) for right in missing)
+    yield from (finding(WARNING, "sandbox", right) for right in missing)
     if not missing:
-        yield fine("sandbox", ", ".join(rights))
+        yield finding(OK, "sandbox", ", ".join(rights))
 
 
 def _database(patient: Patient) -> Iterator[Finding]:
     settings = patient.settings
     if settings.store.is_memory:
-        yield fine("database", "in memory: it ends with the daemon")
+        yield finding(OK, "database", "in memory: it ends with the daemon")
         return
     files = [settings.store.path] if settings.store.is_file else []
     for path in filter(size_of, [*files, settings.daemon.data_dir / USER_DB]):
         damage = find_damage(path)
-        told = f"{path.name}: {damage or f'{round_size(size_of(path))}, no page is damaged'}"
-        yield wrong("database", told) if damage else fine("database", told)
+        told = damage or f"{round_size(size_of(path))}, no page is damaged"
+        yield finding(ERROR if damage else OK, "database", f"{path.name}: {told}")
     offline = OfflineProject(settings, patient.clock)
     try:
         backlog = offline.read(lambda store: store.outbox.backlog(), None)
     except SpywebError as error:
-        yield wrong("database", str(error))
+        yield finding(ERROR, "database", str(error))
         return
     if backlog is None:
-        yield fine("database", "it is made at the first start")
+        yield finding(OK, "database", "it is made at the first start")
         return
     if settings.store.is_postgres:
-        yield fine("database", "PostgreSQL answers")
-    yield _outbox(backlog)
-
-
-def _outbox(backlog: Backlog) -> Finding:
+        yield finding(OK, "database", "PostgreSQL answers")
     if backlog.dead:
-        return doubtful("outbox", f"{counted(backlog.dead, 'message')} never arrived: `spyweb outbox` lists them")
-    return fine(
-        "outbox", f"{counted(backlog.waiting, 'message waits', 'messages wait')}" if backlog.waiting else "empty"
-    )
+        dead = f"{counted(backlog.dead, 'message')} never arrived: `spyweb outbox` lists them"
+        yield finding(WARNING, "outbox", dead)
+    else:
+        yield finding(OK, "outbox", f"{counted(backlog.waiting, 'message waits', 'messages wait')}")
 
 
 def _channels(patient: Patient) -> Iterator[Finding]:
@@ -289,14 +264,14 @@ def _certificate(patient: Patient) -> Iterator[Finding]:
     try:
         days = days_left((patient.settings.root / path).read_bytes(), patient.clock.now_ms())
     except (OSError, ValueError) as error:
-        yield wrong("certificate", f"{path}: {error}")
+        yield finding(ERROR, "certificate", f"{path}: {error}")
         return
     text = f"{path}: {counted(days, 'day')} left" if days >= 0 else f"{path}: it has expired"
-    yield wrong("certificate", text) if days < 0 else (doubtful if days < FEW_DAYS else fine)("certificate", text)
+    yield finding(ERROR if days < 0 else WARNING if days < FEW_DAYS else OK, "certificate", text)
 
 
 CHECKS: dict[str, Callable[[Patient], Iterator[Finding]]] = {
-    "libraries": _versions,
+    "libraries": _libraries,
     "settings": _settings,
     "jobs": _jobs,
     "daemon": _daemon,

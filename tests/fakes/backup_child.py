@@ -44,7 +44,7 @@ def work(what: str, place: Path, file: Path) -> None:
     if what == "make":
         make_backup(place / NEW, settings, None, clock, ignore, ignore)
     else:
-        restore(file, settings, None, clock, ignore, ignore, is_forced=True)
+        restore(file, settings, None, ignore, ignore, is_forced=True)
 
 
 def main(what: str, project: Path, file: Path, results: Path) -> None:

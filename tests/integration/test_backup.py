@@ -14,7 +14,7 @@ import pytest
 from spyweb.clock import RealClock
 from spyweb.model import Outcome, Run
 from spyweb.settings.load import load_settings
-from spyweb.settings.sections import USER_DB, Settings
+from spyweb.settings.sections import LOCK_NAME, USER_DB, Settings
 from spyweb.settings.units import HOUR_MS, MINUTE_MS
 from spyweb.store.marker import Marker
 from spyweb.store.model.entries import GLOBAL, STATE
@@ -68,9 +68,9 @@ async def test_a_backup_has_what_was_stored_at_one_moment_whatever_is_written_me
     await store.close()
 
     slices = back_up_while_a_process_writes(here, file)
-    restore(file, there, None, RealClock(), ignore, ignore, is_forced=False)
+    restore(file, there, None, ignore, ignore, is_forced=False)
 
-    assert slices > 3 * sum(len(value) for _, value in BALLAST) / (4096 * PAGES)
+    assert slices > 2 * sum(len(value) for _, value in BALLAST) / (4096 * PAGES)
     store = await opened(there)
     counts = [await count_of(store, f"w-{writer}") for writer in range(WRITERS)]
     counted = await store.values.get(GLOBAL, COUNTER)
@@ -144,9 +144,9 @@ async def test_a_killed_backup_leaves_a_whole_one_or_none(project: Settings, tmp
         found.append((place / NEW).exists())
         if not found[-1]:
             make_backup(place / NEW, settings, None, RealClock(), ignore, ignore)
-        restore(place / NEW, project_in(place / "there"), None, RealClock(), ignore, ignore, is_forced=False)
+        restore(place / NEW, project_in(place / "there"), None, ignore, ignore, is_forced=False)
         assert await marks(load_settings(place / "there", environ={}, flags={})) == {"now"}
-        assert not list(place.glob(".*/*"))  # what the killed one has left is gone
+        assert {path.name for path in place.glob(".*/*")} <= {LOCK_NAME}  # that may be left behind a whole one
 
     assert len(found) > 10
     assert found == sorted(found)

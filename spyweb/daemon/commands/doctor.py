@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import typer
 
 from spyweb.cli import output
@@ -12,9 +9,6 @@ from spyweb.cli.options import Output, root_of
 from spyweb.cli.output import Format
 from spyweb.clock import RealClock
 from spyweb.errors import ExitCode
-
-if TYPE_CHECKING:
-    from spyweb.daemon.doctor import Finding
 
 
 def doctor(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:
@@ -28,17 +22,11 @@ def doctor(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:
 
     with output.meter("examining", len(CHECKS)) as meter:
         found = list(examine(root_of(context), RealClock(), meter.advance))
-    if form is Format.JSON:
-        output.show_json(found)
-    else:
-        _show(found)
-    return ExitCode.FAILED if any(each.status is Status.ERROR for each in found) else ExitCode.OK
-
-
-def _show(found: Sequence[Finding]) -> None:
-    rows = [[each.status.value, each.part, each.text] for each in found]
-    output.show_table(["", "part", "found"], rows, empty="")
+    output.show_list(
+        form, found, lambda each: {"": each.status.value, "part": each.part, "found": each.text}, empty="nothing"
+    )
     remedies = {each.code: each.remedy for each in found if each.code}
-    if remedies:
+    if remedies and form is Format.TABLE:
         output.say("")
         output.show_fields([*remedies.items()])
+    return ExitCode.FAILED if any(each.status is Status.ERROR for each in found) else ExitCode.OK

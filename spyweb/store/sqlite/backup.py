@@ -1,4 +1,4 @@
-"""Back up a project's databases into one file while they are in use, put them back, and make the store's smaller.
+"""Back up a project's databases into one file while they are in use, put them back, and make them smaller.
 
 The file is a zip archive, uncompressed, of the databases and `manifest.json`.  One that is read may have been made by
 anybody: no name in it chooses a path, and no more is read of it than the file itself has.
@@ -10,18 +10,14 @@ import os
 import shutil
 import sqlite3
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
-from glob import escape
-from hashlib import sha256
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from spyweb import __version__
 from spyweb.clock import Clock
@@ -29,8 +25,9 @@ from spyweb.errors import Refused, StoreError, StoreNewer
 from spyweb.files import open_regular
 from spyweb.model import Durability
 from spyweb.settings.sections import DATABASE, MARKER, USER_DB, Settings
+from spyweb.store.access import refusal, user_name
 from spyweb.store.encryption import codec_for, fingerprint_of
-from spyweb.store.lock import hold_database, shown_moment
+from spyweb.store.lock import hold_database, hold_lock, shown_moment
 from spyweb.store.marker import Marker
 from spyweb.store.sqlite import damage
 from spyweb.store.sqlite.failures import opening
@@ -40,22 +37,24 @@ from spyweb.store.sqlite.vault import find_seal
 from spyweb.words import cut
 
 SCHEMAS = {DATABASE: "main", USER_DB: "scripts"}  # of the one connection that reads both
+ARCHIVE = "backup.zip"  # while it is made
 MANIFEST, MANIFEST_BYTES, LONGEST = "manifest.json", 1 << 16, 40  # characters of a text in it that are shown
 PAGES, SLICE = 256, 1 << 20  # written and synced at once: no commit of the daemon waits behind more
 STEPS = 100_000  # of SQLite's virtual machine between two calls of `advance`
-UNFINISHED = ".unfinished-"  # in the name of the folder beside a backup, in which it is made
+UNFINISHED = ".unfinished"  # ends the name of the folder beside a backup, in which it is made
 DECIDED = "restore.decided"  # in the data directory while databases are replaced
-UNREADABLE = (BadZipFile, LookupError, ValueError, RuntimeError, EOFError, struct.error, msgspec.MsgspecError)
+UNREADABLE = (
+    BadZipFile,
+    LookupError,
+    ValueError,
+    ArithmeticError,
+    RuntimeError,
+    EOFError,
+    struct.error,
+    msgspec.MsgspecError,
+)
 
 Count = Callable[[int], None]  # called with bytes: that are to be handled, or were; the latter may raise
-
-
-class SavedFile(Struct, frozen=True, kw_only=True):
-    """A database in a backup."""
-
-    name: str
-    bytes: int
-    sha256: str
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
@@ -65,7 +64,6 @@ class Manifest(Struct, frozen=True, kw_only=True):
     schema: str  # the last migration of the database
     created: str
     key: str  # the fingerprint of the key of stored values; empty: they are not encrypted
-    files: Sequence[SavedFile] = ()
 
 
 def databases_of(settings: Settings) -> Mapping[str, Path]:
@@ -85,17 +83,21 @@ def make_backup(
     """Copy the databases into a new file, which gets its name once it is complete.
 
     1. begin to read, so that all are copied as of now, whatever is written meanwhile; 2. copy; 3. check the copies;
-    4. pack them; 5. read the file again; 6. rename it.
+    4. pack them; 5. rename the file.
     """
     place, marker = Path(os.path.realpath(file)), Marker(settings.daemon.data_dir, settings.database, clock)
     paths = {name: path for name, path in databases_of(settings).items() if name == DATABASE or damage.size_of(path)}
-    if os.path.lexists(place):
-        raise Refused(f"{place} is there already: nothing was written")
-    beside = f".{place.name}{UNFINISHED}"
-    for left in place.parent.glob(f"{escape(beside)}*"):  # by a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    with opening(place), TemporaryDirectory(prefix=beside, dir=place.parent) as temporary:
-        folder = Path(temporary)
+    size = sum(damage.size_of(path) + damage.size_of(damage.wal_of(path)) for path in paths.values())
+    folder = place.with_name(f".{place.name}{UNFINISHED}")
+    with opening(place), ExitStack() as stack:
+        need_room(place.parent, 2 * size)
+        stack.enter_context(hold_lock(folder, root=settings.root, clock=clock))
+        if (owner := folder.lstat().st_uid) != os.geteuid():
+            raise refusal(folder, user_name(owner))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        if os.path.lexists(place):
+            raise Refused(f"{place} is there already: nothing was written")
+        expect(2 * size)
         with opening(settings.store.path):
             reading = open_as_it_is(settings.store.path, codec_for(key), settings.store.durability, marker)
         with closing(reading):
@@ -104,27 +106,25 @@ def make_backup(
             reading.execute("BEGIN")
             for name in paths:
                 reading.execute(f"SELECT name, sql FROM {SCHEMAS[name]}.sqlite_master").fetchall()
-            is_encrypted = find_seal(reading) is not None
-            size = sum(map(damage.size_of, [*paths.values(), *map(damage.wal_of, paths.values())]))
-            need_room(folder, 2 * size)
-            expect(3 * size)
+            manifest = Manifest(
+                spyweb=__version__,
+                schema=load_migrations()[-1].name,
+                created=shown_moment(clock.now_ms()),
+                key=fingerprint_of(key) if key and find_seal(reading) else "",
+            )
             for name in paths:
                 copy(reading, SCHEMAS[name], folder / name, advance)
-        for name, path in paths.items():
-            check_pages(folder / name, path, advance)
-        manifest = Manifest(
-            spyweb=__version__,
-            schema=load_migrations()[-1].name,
-            created=shown_moment(clock.now_ms()),
-            key=fingerprint_of(key) if key and is_encrypted else "",
-        )
-        pack(folder, manifest, list(paths), advance)
-        with open_regular(folder / MANIFEST) as packed:
-            archive, manifest = read_manifest(packed, place)
-            for saved in manifest.files:
-                extract(archive, saved, None, place, advance)
-        os.replace(folder / MANIFEST, place)
-        sync_folder(place.parent)
+        with (folder / ARCHIVE).open("wb") as target, ZipFile(target, "w", ZIP_STORED) as archive:
+            for name, path in paths.items():
+                check_pages(folder / name, path, advance)
+                with (folder / name).open("rb") as source, archive.open(name, "w", force_zip64=True) as member:
+                    pump(source, member, target, advance)
+                (folder / name).unlink()
+            archive.writestr(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
+        (folder / ARCHIVE).chmod(0o600)
+        sync(folder / ARCHIVE)
+        os.replace(folder / ARCHIVE, place)
+        sync(place.parent)
     return manifest
 
 
@@ -136,7 +136,7 @@ def need_room(folder: Path, size: int) -> None:
 
 
 def copy(connection: sqlite3.Connection, schema: str, path: Path, advance: Count) -> None:
-    path.touch(0o600)
+    path.write_bytes(b"")  # a killed process may have left one
     with closing(connect(path, "rw")) as copied, path.open("rb") as file:
 
         def note(*_: int) -> None:
@@ -155,65 +155,49 @@ def check_pages(copied: Path, path: Path, advance: Count) -> None:
         damage.check_pages(connection, path)
 
 
-def pack(folder: Path, manifest: Manifest, names: Sequence[str], advance: Count) -> None:
-    """Pack the databases in a folder; there the archive has the name of the manifest."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_DSYNC
-    with open(os.open(folder / MANIFEST, flags, 0o600), "w+b", 0) as file, ZipFile(file, "w", ZIP_STORED) as archive:
-        saved = []
-        for name in names:
-            size = damage.size_of(folder / name)
-            with (folder / name).open("rb") as source, archive.open(name, "w", force_zip64=True) as target:
-                digest = pump(source, target, size, advance)
-            saved.append(SavedFile(name=name, bytes=size, sha256=digest))
-            (folder / name).unlink()
-        archive.writestr(MANIFEST, msgspec.json.format(msgspec.json.encode(replace(manifest, files=saved))))
-
-
-def pump(source: IO[bytes], target: IO[bytes] | None, size: int, advance: Count) -> str:
-    """Copy that many bytes, or what is there of them; return their SHA-256."""
-    digest = sha256()
-    while size > 0 and (chunk := source.read(min(size, SLICE))):
-        digest.update(chunk)
-        if target:
-            target.write(chunk)
-        size -= len(chunk)
+def pump(source: IO[bytes], target: IO[bytes], file: IO[bytes], advance: Count) -> None:
+    """Copy all, in slices of which each is in the file on the disk before the next is written."""
+    while chunk := source.read(SLICE):
+        target.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
         advance(len(chunk))
-    return digest.hexdigest()
 
 
-def read_manifest(file: IO[bytes], path: Path) -> tuple[ZipFile, Manifest]:
-    """Read the lists of files, the archive's and the manifest's.  Raises StoreError where they are not a backup's."""
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk."""
+    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    os.fsync(opened)
+    os.close(opened)
+
+
+@contextmanager
+def reading_backup(file: Path) -> Iterator[None]:
+    """Raise StoreError where what is read is not a backup's."""
     try:
-        archive = ZipFile(file)
-        members = {member.filename: member for member in archive.infolist() if member.compress_type == ZIP_STORED}
-        with archive.open(members.pop(MANIFEST)) as described:
-            manifest = msgspec.json.decode(described.read(MANIFEST_BYTES), type=Manifest)
-        sizes = {saved.name: saved.bytes for saved in manifest.files}
-        if (
-            sizes != {name: member.file_size for name, member in members.items()}
-            or not {DATABASE} <= sizes.keys() <= SCHEMAS.keys()
-        ):
-            raise BadZipFile("other files")
-        for name in sizes:
-            archive.open(name).close()
-    except (*UNREADABLE, OSError) as error:
-        raise StoreError(f"{path}: is no backup of spyweb, or was cut off or damaged") from error
-    return archive, manifest
+        yield
+    except UNREADABLE as error:
+        raise StoreError(f"{file}: is no backup of spyweb, or was cut off or damaged") from error
 
 
-def extract(archive: ZipFile, saved: SavedFile, target: IO[bytes] | None, path: Path, advance: Count) -> None:
-    """Copy a database, or without a target only read it.  Raises StoreError unless it is what was packed."""
-    try:
-        with archive.open(saved.name) as source:
-            digest = pump(source, target, saved.bytes, advance)
-    except UNREADABLE:
-        digest = ""
-    if digest != saved.sha256:
-        raise StoreError(f"{path}: the backup is damaged: {saved.name} is not what was packed")
+def read_manifest(archive: ZipFile, size: int) -> Manifest:
+    """Read the manifest of an archive in a file of this size, after the list of what is in it."""
+    members = archive.infolist()
+    names = {member.filename for member in members}
+    is_whole = all(member.compress_type == ZIP_STORED for member in members)
+    if (
+        not {DATABASE, MANIFEST} <= names <= {MANIFEST, *SCHEMAS}
+        or len(names) < len(members)
+        or not is_whole
+        or sum(member.file_size for member in members) > size
+    ):
+        raise BadZipFile("other files")
+    with archive.open(MANIFEST) as described:
+        return msgspec.json.decode(described.read(MANIFEST_BYTES), type=Manifest)
 
 
-def restore(  # noqa: PLR0913 - as the command needs
-    file: Path, settings: Settings, key: bytes | None, clock: Clock, expect: Count, advance: Count, *, is_forced: bool
+def restore(
+    file: Path, settings: Settings, key: bytes | None, expect: Count, advance: Count, *, is_forced: bool
 ) -> tuple[Manifest, str]:
     """Put the databases of a backup in the place of the project's; return what the old ones' names now end with.
 
@@ -224,7 +208,9 @@ def restore(  # noqa: PLR0913 - as the command needs
     settle_restore(settings)
     taken = [path for path in paths.values() if damage.size_of(path)]
     with opening(file), open_regular(file) as source, ExitStack() as stack:
-        archive, manifest = read_manifest(source, file)
+        with reading_backup(file):
+            archive = ZipFile(source)
+            manifest = read_manifest(archive, os.fstat(source.fileno()).st_size)
         if manifest.schema not in known:
             made = f"made by spyweb {cut(manifest.spyweb, LONGEST)}, with {cut(manifest.schema, LONGEST)}"
             raise StoreNewer(f"{file}: {made}; spyweb {__version__} knows up to {known[-1]}")
@@ -234,21 +220,21 @@ def restore(  # noqa: PLR0913 - as the command needs
         if taken and not is_forced:
             raise Refused(f"{taken[0]}: there is a database already: --replace moves it aside")
         for path in taken:
-            stack.enter_context(hold_database(path, clock=clock))
-        size = sum(saved.bytes for saved in manifest.files)
-        expect(size)
+            stack.enter_context(hold_database(path))
+        sizes = {member.filename: member.file_size for member in archive.infolist() if member.filename in paths}
+        expect(sum(sizes.values()))
         try:
-            for saved in manifest.files:
-                new = new_of(paths[saved.name])
-                need_room(new.parent, size)
-                with opening(new), open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as target:
-                    extract(archive, saved, target, file, advance)
-                    target.flush()
-                    os.fsync(target.fileno())
-                sync_folder(new.parent)
+            for name in sizes:
+                new = new_of(paths[name])
+                need_room(new.parent, sum(sizes.values()))
+                with opening(new):
+                    new.touch(0o600, exist_ok=False)
+                    with reading_backup(file), archive.open(name) as packed, new.open("wb") as target:
+                        pump(packed, target, target, advance)
+                sync(new.parent)
                 check_pages(new, file, advance)
             (settings.daemon.data_dir / DECIDED).touch()
-            sync_folder(settings.daemon.data_dir)
+            sync(settings.daemon.data_dir)
         finally:
             aside = settle_restore(settings)
     return manifest, aside if taken else ""
@@ -268,7 +254,7 @@ def settle_restore(settings: Settings) -> str:
                     damage.move_aside(path, path.with_name(path.name + aside))
             for path in filter(lambda path: new_of(path).exists(), paths.values()):
                 os.replace(new_of(path), path)
-                sync_folder(path.parent)
+                sync(path.parent)
             (data_dir / MARKER).unlink(missing_ok=True)  # what it knows is of the databases before
         for path in paths.values():
             new_of(path).unlink(missing_ok=True)
@@ -278,12 +264,6 @@ def settle_restore(settings: Settings) -> str:
 
 def new_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.restoring")
-
-
-def sync_folder(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    os.fsync(opened)
-    os.close(opened)
 
 
 def vacuum(settings: Settings, key: bytes | None, clock: Clock) -> tuple[int, int]:

@@ -67,10 +67,10 @@ def find_damage(path: Path) -> str:
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             check_schema(connection)
-            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    except sqlite3.Error as error:
+            check_pages(connection, path)
+    except (sqlite3.Error, StoreCorrupt) as error:
         return str(error)
-    return "" if found == "ok" else " ".join(found.split())
+    return ""
 
 
 def check_schema(connection: sqlite3.Connection) -> None:

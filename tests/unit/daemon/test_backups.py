@@ -175,7 +175,7 @@ async def test_it_waits_for_a_disk_that_is_away(settings: Settings, monkeypatch:
 
 
 async def test_what_a_killed_daemon_has_left_is_removed(settings: Settings) -> None:
-    left = settings.root / "backups" / f".{named(START_MS)}.unfinished-x"
+    left = settings.root / "backups" / f".{named(START_MS)}.unfinished"
     left.mkdir(parents=True)
     (left / "spyweb.db").touch()
 

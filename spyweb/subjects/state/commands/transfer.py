@@ -238,11 +238,9 @@ def restore(
     from spyweb.store.sqlite import backup  # slow to import
 
     project = project_of(context)
-    settings, clock = project.offline.settings, project.clock
-    with hold_lock(settings.daemon.data_dir, root=project.root, clock=clock), output.meter("restore") as meter:
-        found, aside = backup.restore(
-            file, settings, key_of(settings), clock, meter.expect, meter.advance, is_forced=force
-        )
+    settings, data_dir = project.offline.settings, project.settings.daemon.data_dir
+    with hold_lock(data_dir, root=project.root, clock=project.clock), output.meter("restore") as meter:
+        found, aside = backup.restore(file, settings, key_of(settings), meter.expect, meter.advance, is_forced=force)
     kept = f"; what was there is kept, in files that end with {aside}" if aside else ""
     output.tell(form, f"all is as it was stored at {found.created}{kept}", {"backup": found, "aside": aside})
 
@@ -250,7 +248,7 @@ def restore(
 def vacuum(context: typer.Context, form: Output = Format.TABLE) -> None:
     """Give the free space in the database back to the disk.
 
-    Only while no daemon runs.
+    Only while no daemon runs.  Tables that scripts made with db_exec, in user.db, stay as they are.
     """
     from spyweb.store.sqlite import backup  # slow to import
 
