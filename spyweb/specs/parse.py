@@ -260,6 +260,11 @@ def parse_job(block: TomlTable, place: JobPlace, *, override: TomlTable, setting
         # What [defaults] say of jobs that run here does not count.
         spec = structs.replace(spec, overlap=Overlap.ALLOW, retry=Retry(), jitter_ms=0, drift_ms=None, resume=False)
         spec = structs.replace(spec, node="", labels=())
+    if place.is_monitor:
+        tables = [table for table in (override, block) if "record" in table.values]
+        problems.extend(
+            table.problem("only what scripts do is recorded, not what monitors do", "record") for table in tables
+        )
     problems.extend(_refused_changes(spec, reading))
     if not spec.id and spec.name:
         problems.append(block.problem(f"the name {spec.name!r} holds no letter or digit, so it gives no id", "name"))

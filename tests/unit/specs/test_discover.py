@@ -365,6 +365,17 @@ def test_an_unknown_key_of_a_monitor_is_a_warning_and_in_its_section_a_problem(t
     assert told(found.problems) == ['config.toml:2: jobs.watch.workerz: unknown key; did you mean "workers"?']
 
 
+def test_record_is_refused_in_a_monitor_and_that_of_the_defaults_does_not_count(tmp_path: Path) -> None:
+    own, config = MONITOR + "record = 'always'", "[jobs.watch]\nrecord = 'never'"
+    reason = "only what scripts do is recorded, not what monitors do"
+    assert told(scanned(tmp_path, {"jobs/w/config.toml": own, "config.toml": config}).problems) == [
+        f"config.toml:2: jobs.watch.record: {reason}",
+        f"jobs/w/config.toml:5: record: {reason}",
+    ]
+    config = "[defaults]\nrecord = 'always'"
+    assert not scanned(tmp_path, {"jobs/w/config.toml": MONITOR, "config.toml": config}).problems
+
+
 def test_settings_from_outside_count_for_monitors_too(tmp_path: Path) -> None:
     config = (
         "[defaults]\nretries = 2\nevery = '1h'\n"
