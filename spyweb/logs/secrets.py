@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 HIDDEN = "[hidden]"
 DEEPEST = 4  # levels of tables in a field that are looked through
@@ -20,19 +20,16 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 _PLAIN = re.compile(r"[\d.\[\]]+|true|false|null|nil|none", re.IGNORECASE)  # after such a name: a count, say
-SHORTEST = 6  # characters; hiding a shorter value would hide ordinary words
+_SHORTEST = 6  # characters; hiding a shorter value would hide ordinary words
 
 
 class Secrets:
     """Knows the values that no line may show."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        long_enough = {value for value in values if len(value) >= SHORTEST}
+        long_enough = {value for value in values if len(value) >= _SHORTEST}
         as_json = {json.dumps(value)[1:-1] for value in long_enough}
         self._values = sorted(long_enough | as_json, key=len, reverse=True)
-
-    def with_others(self, values: Iterable[str]) -> Secrets:
-        return Secrets([*self._values, *values])
 
     def hide_in_text(self, text: str) -> str:
         for value in self._values:
@@ -46,17 +43,16 @@ class Secrets:
         """Hide as well what follows such a name: a line of a script's log, as it leaves this machine."""
         return _NAMED.sub(rf"\1{HIDDEN}", self.hide_in_text(text))
 
-    def hide_in_data(self, text: str) -> str:
-        """Hide the same in a text that a program reads, but no number and no other bare word of JSON."""
-        hidden = self.hide_in_text(text)
-        return _NAMED.sub(lambda found: found[0] if _PLAIN.fullmatch(found[2]) else f"{found[1]}{HIDDEN}", hidden)
+    def hide_in_data(self, text: str, note: Callable[[str], None]) -> str:
+        """Hide and note the same in a text that a program reads, but no number and no other bare word of JSON."""
 
+        def hide(found: re.Match[str]) -> str:
+            if _PLAIN.fullmatch(found[2]):
+                return found[0]
+            note(found[2])
+            return f"{found[1]}{HIDDEN}"
 
-def texts_named_secret(text: str) -> Iterator[str]:
-    """Yield what follows in a text the name of a secret."""
-    for found in _NAMED.finditer(text):
-        if not _PLAIN.fullmatch(found[2]):
-            yield found[2]
+        return _NAMED.sub(hide, self.hide_in_text(text))
 
 
 def hide_in_url(text: str) -> str:

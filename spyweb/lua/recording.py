@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import cast
+from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from spyweb.lua import wire
 from spyweb.lua.wire import Form, OpCall, PackedOpCall, ResumeRun
@@ -21,9 +21,6 @@ ALL_BYTES = 64 << 20  # of all runs under way
 OP_COST = 512  # bytes that an op takes besides
 PACKED = (Form.PACKED, Form.RAISE_PACKED)
 
-Asked = OpCall | PackedOpCall
-TOO_LARGE: list[wire.Scalar] = []  # in place of values
-
 
 class RecordedOp(Struct, frozen=True):
     number: int  # in the order in which the run asked
@@ -31,15 +28,15 @@ class RecordedOp(Struct, frozen=True):
     lineage: tuple[int, ...]  # of the branch that asked
     asked_s: float  # after the run began
     took_s: float
-    given: bytes | None  # its arguments, packed; None: too large
-    answer: bytes | None  # its results, packed, or its error; None: too large, or there was none
+    given: Any  # the list of its arguments; None: too large
+    answer: Any  # the list of its results, or of its error; None: too large, or there was none
     is_error: bool
     is_answered: bool  # else the run or its branch ended meanwhile
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
     procedure: str
-    arguments: bytes  # packed
+    arguments: Any  # a list
     variables: Mapping[str, str]  # what env_get showed
     engine: Mapping[str, object]  # its table
     reads: wire.Reads
@@ -47,7 +44,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     left_out: int  # ops after these
 
 
-decode_record = msgspec.msgpack.Decoder(RunRecord).decode
+def decode_record(data: bytes) -> RunRecord:
+    return msgspec.convert(wire.unpack(data), RunRecord)
 
 
 class HeldBytes:
@@ -56,43 +54,42 @@ class HeldBytes:
 
 class Recording:
     def __init__(self, of_all: HeldBytes) -> None:
+        self.ops: list[RecordedOp] = []
         self.left_out = 0
         self.reads: wire.Reads = {}
         self.held_bytes = 0
         self._of_all = of_all
         self._began = perf_counter()
-        self._noted: list[tuple[Asked, tuple[int, ...], float, float, ResumeRun | None]] = []
 
-    def note(self, call: Asked, lineage: tuple[int, ...], asked: float, end: ResumeRun | None, size: int) -> None:
+    def note(
+        self, call: OpCall | PackedOpCall, lineage: tuple[int, ...], asked: float, end: ResumeRun | None, size: int
+    ) -> None:
         """Note an op as it is answered, with the size of the answer; without one, it was dropped."""
-        given = len(call.packed) if isinstance(call, PackedOpCall) else size_of(call.values)
-        if given > OP_BYTES:
-            call, given = OpCall(call.run, call.number, call.name, TOO_LARGE), 0
-        if end is not None and size > OP_BYTES:
-            end, size = ResumeRun(end.run, end.number, end.form, TOO_LARGE), 0
-        cost = OP_COST + given + size
+        ended = perf_counter()
+        given: object
+        answer: object = None
+        if isinstance(call, PackedOpCall):
+            given, given_size = Raw(call.packed), len(call.packed)
+        else:
+            given, given_size = call.values, size_of(call.values)
+        if end is not None:
+            answer = Raw(end.values[0]) if end.form in PACKED else end.values  # type: ignore[arg-type]
+        if given_size > OP_BYTES:
+            given, given_size = None, 0
+        if size > OP_BYTES:
+            answer, size = None, 0
+        cost = OP_COST + given_size + size
         if self.left_out or self.held_bytes + cost > RUN_BYTES or self._of_all.count + cost > ALL_BYTES:
             self.left_out += 1
             return
         self.held_bytes += cost
         self._of_all.count += cost
-        self._noted.append((call, lineage, asked, perf_counter(), end))
+        is_error, times = end is not None and end.form >= Form.RAISE, (asked - self._began, ended - asked)
+        self.ops.append(RecordedOp(call.number, call.name, lineage, *times, given, answer, is_error, end is not None))
 
     def close(self) -> None:
         """Note that the run is over, so that others have the room."""
         self._of_all.count -= self.held_bytes
-
-    @property
-    def ops(self) -> list[RecordedOp]:
-        return [self._recorded(*noted) for noted in self._noted]
-
-    def _recorded(
-        self, call: Asked, lineage: tuple[int, ...], asked: float, ended: float, end: ResumeRun | None
-    ) -> RecordedOp:
-        is_error, times = end is not None and end.form >= Form.RAISE, (asked - self._began, ended - asked)
-        given = call.packed if isinstance(call, PackedOpCall) else packed(call.values, Form.PLAIN)
-        answer = None if end is None else packed(end.values, end.form)
-        return RecordedOp(call.number, call.name, lineage, *times, given, answer, is_error, is_answered=end is not None)
 
 
 def size_of(values: Sequence[wire.Scalar]) -> int:
@@ -101,9 +98,3 @@ def size_of(values: Sequence[wire.Scalar]) -> int:
         if type(value) is bytes:
             size += len(value)
     return size
-
-
-def packed(values: list[wire.Scalar], form: int) -> bytes | None:
-    if values is TOO_LARGE:
-        return None
-    return cast("bytes", values[0]) if form in PACKED else wire.pack(values)

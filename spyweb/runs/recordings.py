@@ -7,19 +7,18 @@ has a secret's name, wherever else that appears.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import msgspec
 import structlog
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
-from spyweb.logs.secrets import HIDDEN, SHORTEST, Secrets, is_secret, texts_named_secret
+from spyweb.logs.secrets import HIDDEN, Secrets, is_secret
 from spyweb.lua import wire
 from spyweb.lua.channel import as_bytes, pack
-from spyweb.lua.recording import HeldBytes, RecordedOp, Recording, RunRecord
+from spyweb.lua.recording import HeldBytes, Recording, RunRecord, decode_record
 from spyweb.lua.session import EngineInfo, Request
 from spyweb.model import Ending, JobSpec, Outcome, RecordRule, RunId
 
@@ -30,13 +29,11 @@ LEAST_HIDDEN = 100_000  # of the numbers under a secret's name: smaller ones are
 
 log = structlog.get_logger()
 
-Sealed = tuple[str, bytes]
-
 
 class RunRecorder(Struct, kw_only=True):
     secrets: Secrets = field(default_factory=Secrets)
     engine: EngineInfo = EngineInfo(ops=())
-    seal: Callable[[RunId, bytes], Sealed] = lambda _, data: ("", data)
+    seal: Callable[[RunId, bytes], tuple[str, bytes]] = lambda _, data: ("", data)
     held: HeldBytes = field(default_factory=HeldBytes)
 
     def begin(self, spec: JobSpec) -> Recording | None:
@@ -55,88 +52,83 @@ class RunRecorder(Struct, kw_only=True):
             return ending
         return replace(ending, record=sealed)
 
-    def _encode(self, request: Request, recording: Recording) -> Sealed:
-        shown = self.engine.shown_to(request.code)
-        hiding, arguments = Hiding(self.secrets), wire.unpack(pack(request.arguments))
-        hiding.learn([shown, arguments, *map(values_by_name, recording.ops)])
-        record = RunRecord(
+    def _encode(self, request: Request, recording: Recording) -> tuple[str, bytes]:
+        noted = RunRecord(
             procedure=request.procedure,
-            arguments=pack(hiding.hide(arguments)),
-            variables=hiding.hide(shown),
+            arguments=Raw(pack(request.arguments)),
+            variables=self.engine.shown_to(request.code),
             engine=self.engine.engine,
-            reads=hiding.hide(recording.reads),
-            ops=[hidden_op(op, hiding) for op in recording.ops],
+            reads=recording.reads,
+            ops=recording.ops,
             left_out=recording.left_out,
         )
-        return self.seal(request.run, msgspec.msgpack.encode(record))
+        record, hiding = decode_record(wire.pack(noted)), Hiding(self.secrets)
+        for _ in range(2):  # the first time finds values that have a secret's name
+            record = hidden(record, hiding)
+        return self.seal(request.run, wire.pack(record))
 
 
-def values_by_name(op: RecordedOp) -> object:
-    """Return the values of an op, below the name under which it keeps them if that says that they are secret."""
-    given, answer = (wire.unpack(values) if values else [] for values in (op.given, op.answer))
-    if op.is_error or not is_of_secret(op.name, given):
-        return [given, answer]
-    return {"secret": [given[1:], answer]}
+def hidden(record: RunRecord, hiding: Hiding) -> RunRecord:
+    ops = []
+    for op in record.ops:
+        is_named = is_of_secret(op.name, op.given) and not op.is_error
+        given, answer = hiding.hide_given(op.name, op.given), hiding.hide(op.answer, is_named)
+        ops.append(replace(op, given=given, answer=answer))
+    arguments, variables, reads = map(hiding.hide, (record.arguments, record.variables, record.reads))
+    return replace(record, arguments=arguments, variables=variables, reads=reads, ops=ops)
 
 
-def is_of_secret(op: str, given: Sequence[object]) -> bool:
+def is_of_secret(op: str, given: Any) -> bool:
     """Return whether an op keeps or finds a value under a name that says that it is a secret."""
-    first = given[0] if given and op.startswith(KEEPING) else None
-    return is_secret(_text(first.get(b"key") if isinstance(first, Mapping) else first))
-
-
-def hidden_op(op: RecordedOp, hiding: Hiding) -> RecordedOp:
-    has_name = is_of_secret(op.name, wire.unpack(op.given) if op.given else ())
-    return replace(
-        op,
-        given=hiding.hide_packed(op.given, has_name),
-        answer=hiding.hide_packed(op.answer, has_name and not op.is_error),
-    )
+    if not given or not op.startswith(KEEPING):
+        return False
+    key = given[0].get(b"key") if isinstance(given[0], Mapping) else given[0]
+    return is_secret(_text(key))
 
 
 class Hiding:
+    """Hides what the log hides, and each value that it has met under a secret's name."""
+
     def __init__(self, known: Secrets) -> None:
-        self._secrets = known
-        self._hides_all = False
+        self._known = known
+        self._named = set[str]()  # texts that had such a name
+        self._found = Secrets()  # the same
 
-    def learn(self, values: object) -> None:
-        """Find the secrets in these values, which are then hidden everywhere."""
-        found = set[str]()
+    def hide(self, value: Any, is_named: bool = False) -> Any:
+        """Return a value without secrets; `is_named`: a name above it says that it is one."""
+        match value:
+            case bytes():
+                return as_bytes(self._hide_text(_text(value), is_named))
+            case str():
+                return self._hide_text(value, is_named)
+            case int() if is_named and value >= LEAST_HIDDEN:
+                return HIDDEN
+            case Mapping():
+                has_secret = is_secret(_text(value.get(b"key")))  # as its `value`
+                return {
+                    key: self.hide(each, is_named or is_secret(_text(key)) or (has_secret and key == b"value"))
+                    for key, each in value.items()
+                }
+            case list():
+                return [self.hide(each, is_named) for each in value]
+        return value
 
-        def note(text: str, has_name: bool) -> str:
-            found.update([text, text.rpartition(" ")[2]] if has_name else texts_named_secret(text))
-            return text
+    def hide_given(self, op: str, given: Any) -> Any:
+        """Return the arguments of an op; of one that keeps a value, the first is its name."""
+        return given and [self.hide(given[0]), *self.hide(given[1:], is_of_secret(op, given))]
 
-        _with_texts(values, note)
-        self._hides_all |= len(found) > MOST_SECRETS
-        self._secrets = self._secrets.with_others([] if self._hides_all else found)
+    def _hide_text(self, text: str, is_named: bool) -> str:
+        if is_named:
+            self._learn(text)
+            self._learn(text.rpartition(" ")[2])  # after "Bearer"
+        else:
+            text = self._known.hide_in_data(self._found.hide_in_text(text), self._learn)
+        return HIDDEN if is_named or len(self._named) > MOST_SECRETS else text
 
-    def hide(self, value: Any, has_name: bool = False) -> Any:
-        return _with_texts(value, self._hidden, has_name)
-
-    def hide_packed(self, values: bytes | None, has_name: bool) -> bytes | None:
-        return None if values is None else pack(self.hide(wire.unpack(values), has_name))
-
-    def _hidden(self, text: str, has_name: bool) -> str:
-        if has_name or self._hides_all:
-            return HIDDEN
-        return text if len(text) < SHORTEST else self._secrets.hide_in_data(text)
-
-
-def _with_texts(value: object, change: Callable[[str, bool], str], has_name: bool = False) -> object:
-    """Return a value with other texts; `change` hears whether a name above the text says that it is secret."""
-    match value:
-        case bytes():
-            return as_bytes(change(_text(value), has_name))
-        case str():
-            return change(value, has_name)
-        case int() if has_name and value >= LEAST_HIDDEN:
-            return HIDDEN
-        case Mapping():
-            return {key: _with_texts(each, change, has_name or is_secret(_text(key))) for key, each in value.items()}
-        case list():
-            return [_with_texts(each, change, has_name) for each in value]
-    return value
+    def _learn(self, text: str) -> None:
+        if text not in self._named and len(self._named) <= MOST_SECRETS:
+            self._named.add(text)
+            self._found = Secrets(self._named)
 
 
 def _text(value: object) -> str:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
-from spyweb.lua.endings import first_value, show_value
+from spyweb.errors import Absent
+from spyweb.lua.endings import as_text, first_value, show_value
+from spyweb.lua.recording import decode_record
 from spyweb.model import Ending, Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, RunState, TaskBegun, TaskRow
 from spyweb.permissions.policy import Audit
 from spyweb.store.model.runs import CheckResult, check_result_in
-from spyweb.words import counted
+from spyweb.words import counted, cut
+
+if TYPE_CHECKING:
+    from spyweb.store.sqlite.store import Store
+
+MOST_SHOWN = 200  # characters of an op's call, or error
 
 
 class LastRun(Struct, frozen=True, kw_only=True, gc=False):  # as JobView
@@ -279,3 +287,56 @@ def success_rate(marks: str) -> float | None:
 def median_ms(took_ms: Sequence[int]) -> int | None:
     known = sorted(ms for ms in took_ms if ms >= 0)
     return known[(len(known) - 1) // 2] if known else None
+
+
+class OpView(Struct, frozen=True, kw_only=True):
+    number: int  # in the order in which the run asked
+    call: str  # with its arguments, shortened
+    branch: int  # that asked; 0: the run itself
+    start_ms: float  # after the run began
+    took_ms: float
+    status: str  # "ok", "error", or "unanswered": the run or its branch ended meanwhile
+    error: str = ""
+
+
+class RunOps(Struct, frozen=True, kw_only=True):
+    run: Run
+    ops: Sequence[OpView]  # in the order of their answers
+    left_out: int  # ops after these
+    record: bytes | None = None  # by which the run can be replayed
+
+
+async def recorded_ops(store: Store, number: RunId) -> RunOps:
+    """Return the recorded ops of a run, with its record.  Raises Absent where there are none."""
+    run, data = await store.past_runs.find(number), await store.recordings.find(number)
+    if run is None:
+        raise Absent(f"there is no run {number}: it may have been pruned")
+    if data is None:
+        which = "the last 5 failed runs of a script job have one, unless its `record` says otherwise"
+        raise Absent(f"run {number} of {run.job} has no record: {which}")
+    return await asyncio.to_thread(view_ops, run, data)
+
+
+def view_ops(run: Run, data: bytes) -> RunOps:
+    record = decode_record(data)
+    ops = [
+        OpView(
+            number=op.number,
+            call=call_text(op.name, op.given),
+            branch=op.lineage[0] if op.lineage else 0,
+            start_ms=round(op.asked_s * 1000, 3),
+            took_ms=round(op.took_s * 1000, 3),
+            status="error" if op.is_error else "ok" if op.is_answered else "unanswered",
+            error=cut(as_text(op.answer[0]), MOST_SHOWN) if op.is_error and op.answer else "",
+        )
+        for op in record.ops
+    ]
+    return RunOps(run=run, ops=ops, left_out=record.left_out, record=data)
+
+
+def call_text(name: str, given: Any) -> str:
+    """Return an op as its call: `http_get("https://…")`."""
+    if given is None:
+        return f"{name}(…)"
+    values = [msgspec.json.encode(show_value(value), order="sorted").decode() for value in given]
+    return cut(f"{name}({', '.join(values)})", MOST_SHOWN)

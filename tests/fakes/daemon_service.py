@@ -23,7 +23,6 @@ from spyweb.errors import Absent, Problem, Refused, SpywebError
 from spyweb.events.changes import ChangeHub
 from spyweb.events.hub import EventHub
 from spyweb.incidents.policy import Level
-from spyweb.lua import wire
 from spyweb.lua.recording import RecordedOp, RunRecord
 from spyweb.lua.session import PoolStats, WorkerInfo
 from spyweb.model import Cron, Cursor, Every, Failure, JobId, Outcome, Run, RunId, RunMark, RunState, Trigger
@@ -67,8 +66,7 @@ from spyweb.subjects.when import service as when
 from spyweb.subjects.when.audit import RunAuditService
 from spyweb.subjects.workflows.service import WorkflowService
 from spyweb.views.jobs import JobPaused, JobState, JobView, MaySee, NextRun, anything, next_run
-from spyweb.views.ops import RunOps, view_ops
-from spyweb.views.runs import LogLine, RunEnded, RunEvent, RunRetried, TaskView, copied, lateness_of
+from spyweb.views.runs import LogLine, RunEnded, RunEvent, RunOps, RunRetried, TaskView, copied, lateness_of, view_ops
 from spyweb.views.source import SourceView, TraceFrame
 from spyweb.web.access.audit import AuditService
 from spyweb.web.access.keys import AccessService
@@ -321,19 +319,19 @@ def make_run_detail(run: Run, **changes: object) -> run_views.RunDetail:
 
 
 def recorded(number: int, name: str, given: list[object], **changes: object) -> RecordedOp:
-    op = RecordedOp(number, name, (), 0.1 * number, 0.05, wire.pack(given), wire.pack([None]), False, True)
+    op = RecordedOp(number, name, (), 0.1 * number, 0.05, given, [None], False, True)
     return replace(op, **changes)
 
 
 FAILED_RECORD = RunRecord(
     procedure="run",
-    arguments=wire.pack([{}, False]),
+    arguments=[{}, False],
     variables={},
     engine={},
     reads={},
     ops=[
         recorded(2, "store_get", ["seen"]),
-        recorded(1, "http_get", [MARKUP], answer=wire.pack([f"no route to {MARKUP}"]), is_error=True),
+        recorded(1, "http_get", [MARKUP], answer=[f"no route to {MARKUP}"], is_error=True),
         recorded(3, "sleep", [1000], answer=None, is_answered=False),
     ],
     left_out=7,

@@ -13,6 +13,7 @@ from spyweb.store.encryption import Codec, Place
 from spyweb.store.sqlite.connections import Connections, StorePart, on_questions
 
 KEPT = 5  # of a job
+PLACE = ("recording", b"")  # of each, before its run
 ADD = "INSERT INTO recording (run, job, type, data) SELECT id, job, ?, ? FROM run WHERE id = ?"
 BEYOND = """
     DELETE FROM recording WHERE run IN (
@@ -28,19 +29,14 @@ class Recordings(StorePart):
 
     def seal(self, run: RunId, data: bytes) -> tuple[str, bytes]:
         """Return the record as it is stored; in any thread."""
-        kind, column = self._codec.write(place_of(run), data)
-        return kind, cast("bytes", column)
+        return cast("tuple[str, bytes]", self._codec.write(Place(*PLACE, run), data))
 
     @on_questions
     def find(self, connection: sqlite3.Connection, run: RunId) -> bytes | None:
         """Return the record of a run.  Raises StoreError where it can't be decrypted."""
         row = connection.execute("SELECT type, data FROM recording WHERE run = ?", (run,)).fetchone()
-        data = row and self._codec.read(place_of(run), Cell(*row))
+        data = row and self._codec.read(Place(*PLACE, run), Cell(*row))
         return data if isinstance(data, bytes) else None
-
-
-def place_of(run: RunId) -> Place:
-    return Place("recording", b"", run)
 
 
 # On the thread of a connection

@@ -17,8 +17,7 @@ from spyweb.subjects.runs.retries import RetryService
 from spyweb.subjects.runs.service import PastRunsService, RunService
 from spyweb.subjects.runs.starting import HEADERS, REPEATED, REUSED, key_of, payload_of
 from spyweb.subjects.runs.views import RunDetail, run_seen_by
-from spyweb.views.ops import RunOps
-from spyweb.views.runs import LogLine, RunCancelled, RunEnded, RunEvent, RunRetried, TaskView, event_to_json
+from spyweb.views.runs import LogLine, RunCancelled, RunEnded, RunEvent, RunOps, RunRetried, TaskView, event_to_json
 from spyweb.web.access.principal import check_may_see, principal_of
 from spyweb.web.answer import BadBody, BadParameter, json_answer, page_answer
 from spyweb.web.api.query import MOST, PageQuery, body_of, job_in_path, job_of, list_answer, query_of, run_in_path

@@ -14,7 +14,6 @@ from spyweb.subjects.runs import words
 from spyweb.subjects.runs.retries import RetryService
 from spyweb.subjects.runs.service import PastRunsService, RunService
 from spyweb.subjects.runs.views import run_seen_by
-from spyweb.views.ops import RunOps
 from spyweb.web.access.principal import Right
 from spyweb.web.api.query import ListQuery, run_in_path
 from spyweb.web.pages.page import Action, Asked, DashboardPage, PageMissing, Question, Shown, coloured, lead_to
@@ -45,7 +44,9 @@ async def show_run_page(asked: Asked) -> Shown:
     await find_run(asked, number)
     detail = run_seen_by(await asked.services[PastRunsService].detail(number), asked.principal.may_see)
     whole_ms, spec = words.whole_of(detail), asked.services.catalogue.spec(detail.run.job)
-    ops = await find_ops(asked, number)
+    ops = None
+    with suppress(Absent):
+        ops = await asked.services[PastRunsService].ops(number)
     values = {
         "detail": detail,
         "run": detail.run,
@@ -75,12 +76,6 @@ async def retry_label(asked: Asked, run: Run) -> str:
         first = (await asked.services[RetryService].prospect(run)).first
         return f"Retry from {cut(first, LONGEST_LABEL)}" if first else "Retry"
     return ""
-
-
-async def find_ops(asked: Asked, number: RunId) -> RunOps | None:
-    with suppress(Absent):
-        return await asked.services[PastRunsService].ops(number)
-    return None
 
 
 async def find_run(asked: Asked, number: RunId) -> Run:

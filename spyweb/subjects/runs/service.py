@@ -27,7 +27,6 @@ from spyweb.subjects.runs import views
 from spyweb.subjects.runs.plans import PlanView, view_plan
 from spyweb.views import runs as run_views
 from spyweb.views.jobs import log_file, to_json
-from spyweb.views.ops import RunOps, recorded_ops
 from spyweb.views.source import SourceView, TraceFrame, error_place, excerpt, frames_of
 
 MOST_CAUSES = 16  # steps back from a run
@@ -116,9 +115,9 @@ class PastRunsService:
         found = await self.store.tasks.of_runs([run])
         return [run_views.view_task(row) for row in found.get(run, ())]
 
-    async def ops(self, run: RunId) -> RunOps:
+    async def ops(self, run: RunId) -> run_views.RunOps:
         """Return the recorded ops of a run.  Raises Absent where there are none."""
-        return await recorded_ops(self.store, run)
+        return await run_views.recorded_ops(self.store, run)
 
     async def newest_plan(self, job: JobId) -> PlanView | None:
         """Return the plan of the newest run of a job with tasks, with the states of that run."""

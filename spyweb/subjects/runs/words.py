@@ -10,8 +10,8 @@ from msgspec import Struct
 from spyweb.model import JobSpec, Outcome, Run, RunMark, RunState, TaskStatus, TriggerType
 from spyweb.subjects.runs.views import RunDetail
 from spyweb.views.jobs import as_text
-from spyweb.views.ops import RunOps
 from spyweb.views.runs import (
+    RunOps,
     check_result,
     describe_end,
     late_after,

@@ -65,8 +65,8 @@ async def test_a_large_record_is_as_whole_as_a_small_one() -> None:
     many: Op = ([b"x" * SMALL], [b"y"])
 
     assert [op.answer for op in (await record_of(recorder, recorded(recorder, few, many))).ops] == [
-        wire.pack([b"b"]),
-        wire.pack([b"y"]),
+        [b"b"],
+        [b"y"],
     ]
 
 
@@ -98,7 +98,7 @@ def test_a_secret_is_hidden_by_its_value_its_name_and_its_form(value: object, hi
 
 def test_a_value_that_has_a_secret_s_name_somewhere_is_hidden_everywhere() -> None:
     hiding = Hiding(Secrets())
-    hiding.learn([{b"Authorization": b"Bearer s3cr3t-1"}, b'{"token":"s3cr3t-2"}'])
+    hiding.hide([{b"Authorization": b"Bearer s3cr3t-1"}, b'{"token":"s3cr3t-2"}'])
 
     assert hiding.hide([b"a s3cr3t-1 b", {"x": "s3cr3t-2"}]) == [b"a [hidden] b", {"x": "[hidden]"}]
 
@@ -108,7 +108,7 @@ async def test_a_secret_of_the_trigger_is_hidden_where_an_op_uses_it() -> None:
     request = recorded(recorder, ([b"https://x.test/s3cr3t-of-payload/y"], [b""]))
     request = replace(request, arguments=({"trigger": {"payload": {"token": "s3cr3t-of-payload"}}}, True))
 
-    assert (await record_of(recorder, request)).ops[0].given == wire.pack([b"https://x.test/[hidden]/y"])
+    assert (await record_of(recorder, request)).ops[0].given == [b"https://x.test/[hidden]/y"]
 
 
 async def test_where_everything_is_named_a_secret_all_texts_are_hidden_and_that_soon() -> None:
@@ -119,7 +119,7 @@ async def test_where_everything_is_named_a_secret_all_texts_are_hidden_and_that_
 
     record = await record_of(recorder, request)
 
-    assert {op.answer for op in record.ops} == {wire.pack([HIDDEN.encode()])}
+    assert all(op.answer == [HIDDEN.encode()] for op in record.ops)
     assert time.process_time() - began < 5
 
 
