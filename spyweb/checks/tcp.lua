@@ -2,7 +2,7 @@
 -- every = "1m"
 -- values = { host = "example.org", port = 25, expect = ["banner:find('^220')"], timeout = 10 }
 -- ///
--- check = "tcp": connects to a port, and reads the first line where a condition names `banner`.
+-- check = "tcp": connects to a port, and reads the first line where a condition names `banner`, or `send` asks for it.
 
 local BANNER = 1024                 -- bytes at most
 

@@ -193,8 +193,7 @@ def show_incident(incident: Incident, name: str, secret: bytes) -> dict[str, Any
 
 def show_windows(rules: Iterable[MaintenanceRule], specs: Iterable[JobSpec], now_ms: int) -> list[dict[str, Any]]:
     """Return the windows of these jobs now and in the next days, without those that are about none of them."""
-    covered = [(rule, [spec.name for spec in specs if rule.covers(spec.id)]) for rule in rules]
-    covered = [(rule, names) for rule, names in covered if names]
+    covered = [(rule, names) for rule in rules if (names := [spec.name for spec in specs if rule.covers(spec.id)])]
     planned = planned_windows([rule for rule, _ in covered], now_ms, now_ms + NEXT_DAYS * DAY_MS)
     return [
         {"start_ms": each.start_ms, "end_ms": each.end_ms, "jobs": covered[each.rule][1]}
