@@ -55,7 +55,10 @@ def test_whatever_fails_every_promise_holds_in_many_games(first: int, kind: type
 @pytest.mark.parametrize("how", disk.HOW)
 def test_any_statement_and_any_commit_may_fail(how: str) -> None:
     for number in range(1, WINDOW):
-        assert play(Alone, 0, [Step(1.0, "fail_disk", f"{how} {number}", 0)]).broken == "", number
+        script = [Step(1.0, "fail_disk", f"{how} {number}", 0), Step(1_200.0, "resume", "", 0)]
+        game = play(Alone, 0, script)
+        assert game.broken == "", number
+        assert game.tally["crashes"] == how.endswith("dies"), number
 
 
 @pytest.mark.slow
