@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from threading import Event
 
 import structlog
 from msgspec import Struct
@@ -280,10 +279,10 @@ async def keep_backups(daemon: Daemon) -> None:
 
 async def back_up(settings: Settings, backup: BackupSettings, clock: Clock) -> None:
     """Make a backup in a thread, which ends soon after this is cancelled."""
-    is_over = Event()
+    task = asyncio.current_task()
 
     def advance(_: int) -> None:
-        if is_over.is_set():
+        if task and task.cancelling():
             raise StoreClosed
 
     def work() -> None:
@@ -298,10 +297,7 @@ async def back_up(settings: Settings, backup: BackupSettings, clock: Clock) -> N
                 older.unlink()
         log.info("a backup was made", file=str(file), bytes=file.stat().st_size)
 
-    try:
-        await asyncio.to_thread(work)
-    finally:
-        is_over.set()
+    await asyncio.to_thread(work)
 
 
 def list_made(folder: Path) -> list[int]:

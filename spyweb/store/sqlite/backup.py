@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from spyweb import __version__
 from spyweb.clock import Clock
-from spyweb.errors import Refused, StoreError, StoreNewer
+from spyweb.errors import Refused, StoreCorrupt, StoreError, StoreNewer
 from spyweb.files import open_regular
 from spyweb.model import Durability
 from spyweb.settings.sections import DATABASE, MARKER, USER_DB, Settings
@@ -44,15 +44,9 @@ STEPS = 100_000  # of SQLite's virtual machine between two calls of `advance`
 UNFINISHED = ".unfinished"  # ends the name of the folder beside a backup, in which it is made
 DECIDED = "restore.decided"  # in the data directory while databases are replaced
 UNREADABLE = (
-    BadZipFile,
-    LookupError,
-    ValueError,
-    ArithmeticError,
-    RuntimeError,
-    EOFError,
-    struct.error,
-    msgspec.MsgspecError,
-)
+    BadZipFile, LookupError, ValueError, ArithmeticError, RuntimeError, EOFError, struct.error, msgspec.MsgspecError,
+    StoreCorrupt,
+)  # fmt: skip
 
 Count = Callable[[int], None]  # called with bytes: that are to be handled, or were; the latter may raise
 
@@ -86,7 +80,8 @@ def make_backup(
     4. pack them; 5. rename the file.
     """
     place, marker = Path(os.path.realpath(file)), Marker(settings.daemon.data_dir, settings.database, clock)
-    paths = {name: path for name, path in databases_of(settings).items() if name == DATABASE or damage.size_of(path)}
+    databases = databases_of(settings)
+    paths = {name: path for name, path in databases.items() if name == DATABASE or damage.size_of(path)}
     size = sum(damage.size_of(path) + damage.size_of(damage.wal_of(path)) for path in paths.values())
     folder = place.with_name(f".{place.name}{UNFINISHED}")
     with opening(place), ExitStack() as stack:
@@ -95,7 +90,7 @@ def make_backup(
         if (owner := folder.lstat().st_uid) != os.geteuid():
             raise refusal(folder, user_name(owner))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        if os.path.lexists(place):
+        if os.path.lexists(place) or place in databases.values():
             raise Refused(f"{place} is there already: nothing was written")
         expect(2 * size)
         with opening(settings.store.path):
@@ -227,12 +222,12 @@ def restore(
             for name in sizes:
                 new = new_of(paths[name])
                 need_room(new.parent, sum(sizes.values()))
-                with opening(new):
+                with opening(new), reading_backup(file):
                     new.touch(0o600, exist_ok=False)
-                    with reading_backup(file), archive.open(name) as packed, new.open("wb") as target:
+                    with archive.open(name) as packed, new.open("wb") as target:
                         pump(packed, target, target, advance)
-                sync(new.parent)
-                check_pages(new, file, advance)
+                    sync(new.parent)
+                    check_pages(new, file, advance)
             (settings.daemon.data_dir / DECIDED).touch()
             sync(settings.daemon.data_dir)
         finally:

@@ -338,7 +338,7 @@ BAD: dict[str, tuple[Spoil, str]] = {
         lambda whole, database, made: of(database, replace(made, spyweb="9.9.9", schema="9999_more")),
         r"made by spyweb 9\.9\.9, with 9999_more; spyweb \S+ knows up to \d{4}_",
     ),
-    "no database": (lambda whole, database, made: of(X, made), "the database is damaged"),
+    "no database": (lambda whole, database, made: of(X, made), NONE),
 }  # fmt: skip
 
 
