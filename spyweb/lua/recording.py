@@ -53,13 +53,14 @@ class HeldBytes:
 
 
 class Recording:
-    def __init__(self, of_all: HeldBytes) -> None:
+    def __init__(self, of_all: HeldBytes, ago_s: float = 0) -> None:
+        """Take how long ago the run began."""
         self.ops: list[RecordedOp] = []
         self.left_out = 0
         self.reads: wire.Reads = {}
         self.held_bytes = 0
         self._of_all = of_all
-        self._began = perf_counter()
+        self._began = perf_counter() - ago_s
 
     def note(
         self, call: OpCall | PackedOpCall, lineage: tuple[int, ...], asked: float, end: ResumeRun | None, size: int

@@ -36,8 +36,8 @@ class RunRecorder(Struct, kw_only=True):
     seal: Callable[[RunId, bytes], tuple[str, bytes]] = lambda _, data: ("", data)
     held: HeldBytes = field(default_factory=HeldBytes)
 
-    def begin(self, spec: JobSpec) -> Recording | None:
-        return None if spec.record is RecordRule.NEVER else Recording(self.held)
+    def begin(self, spec: JobSpec, ago_ms: int) -> Recording | None:
+        return None if spec.record is RecordRule.NEVER else Recording(self.held, ago_ms / 1000)
 
     async def keep(self, rule: RecordRule, request: Request, ending: Ending) -> Ending:
         """Return the ending of a run, with its record where that is kept."""

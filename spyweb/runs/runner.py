@@ -383,7 +383,7 @@ class Runner:
         if job.spec.monitor:
             return await self.monitors.run(job, run, host, records.ctx_of(run, event))
         is_last = job.gone or run.trigger.stands_alone or not may_retry(run, job.spec.retry)
-        recording = self.recorder.begin(job.spec)
+        recording = self.recorder.begin(job.spec, self.clock.now_ms() - (run.started_ms or 0))
         request = records.request_of(run, job.spec, job.code, event, may_retry=not is_last, recording=recording)
         try:
             # The next run must not find globals that a dry run has set.

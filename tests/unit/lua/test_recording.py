@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from time import perf_counter
 
 from spyweb.lua import recording, wire
 from spyweb.lua.recording import ALL_BYTES, OP_BYTES, RUN_BYTES, HeldBytes, Recording
@@ -26,6 +27,13 @@ def test_an_op_is_noted_with_what_it_was_given_and_answered() -> None:
     ]
     values = wire.unpack(wire.pack([[op.given, op.answer] for op in noted.ops]))
     assert values == [[[b"k"], [b"v", None]], [[{b"a": 1}], [b"bad"]], [[], None]]
+
+
+def test_the_times_of_ops_count_from_the_beginning_of_the_run_and_not_of_its_recording() -> None:
+    noted = Recording(HeldBytes(), ago_s=60.0)
+    noted.note(OpCall(1, 1, "get", [b"k"]), (), perf_counter(), answer(1, b"v"), 1)
+
+    assert 60 <= noted.ops[0].asked_s < 70
 
 
 def test_a_run_with_100_000_ops_holds_no_more_than_its_bound() -> None:

@@ -23,7 +23,7 @@ WELL, SKIPPED, LOST = Ending(outcome=Outcome.SUCCESS), Ending(outcome=Outcome.SK
 
 
 def recorded(recorder: RunRecorder, *ops: Op, code: Code = CODE) -> Request:
-    recording = recorder.begin(make_job().spec)
+    recording = recorder.begin(make_job().spec, 0)
     assert recording is not None
     for number, (given, answer) in enumerate(ops, 1):
         recording.note(OpCall(1, number, "op", given), (), 0.0, ResumeRun(1, number, wire.Form.PLAIN, answer), 0)
@@ -56,7 +56,7 @@ async def test_a_record_is_kept_where_the_job_says_so(rule: RecordRule, ending: 
 
 
 def test_a_job_may_say_that_none_of_its_runs_is_recorded() -> None:
-    assert RunRecorder().begin(replace(make_job().spec, record=RecordRule.NEVER)) is None
+    assert RunRecorder().begin(replace(make_job().spec, record=RecordRule.NEVER), 0) is None
 
 
 async def test_a_large_record_is_as_whole_as_a_small_one() -> None:
