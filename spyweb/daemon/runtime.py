@@ -313,7 +313,7 @@ async def open_runtime(
         stalls=world.stalls,
         tasks=tasks,
         counters=RunCounters(MOST_JOBS if settings.metrics.per_job else 0),
-        recorder=RunRecorder(secrets=secrets_in(os.environ), engine=init, seal=store.recordings.seal),
+        recorder=RunRecorder(secrets=secrets_in(os.environ), engine=init, seal=store.past_runs.seal),
     )
     sending = open_sending(stack, settings, alerts, world, live)
     transport = MessageTransport(

@@ -19,10 +19,10 @@ OP_BYTES = 65_536  # of the arguments of an op, and of its answer
 RUN_BYTES = 1 << 20
 ALL_BYTES = 64 << 20  # of all runs under way
 OP_COST = 512  # bytes that an op takes besides
-PACKED = (Form.PACKED, Form.RAISE_PACKED)
+_, PACKED, RAISE, RAISE_PACKED = map(int, Form)
 
 
-class RecordedOp(Struct, frozen=True):
+class RecordedOp(Struct, frozen=True, gc=False):
     number: int  # in the order in which the run asked
     name: str
     lineage: tuple[int, ...]  # of the branch that asked
@@ -30,8 +30,7 @@ class RecordedOp(Struct, frozen=True):
     took_s: float
     given: Any  # the list of its arguments; None: too large
     answer: Any  # the list of its results, or of its error; None: too large, or there was none
-    is_error: bool
-    is_answered: bool  # else the run or its branch ended meanwhile
+    status: str  # "ok", "error", or "unanswered": the run or its branch ended meanwhile
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
@@ -74,7 +73,7 @@ class Recording:
         else:
             given, given_size = call.values, size_of(call.values)
         if end is not None:
-            answer = Raw(end.values[0]) if end.form in PACKED else end.values  # type: ignore[arg-type]
+            answer = Raw(end.values[0]) if end.form in (PACKED, RAISE_PACKED) else end.values  # type: ignore[arg-type]
         if given_size > OP_BYTES:
             given, given_size = None, 0
         if size > OP_BYTES:
@@ -85,8 +84,9 @@ class Recording:
             return
         self.held_bytes += cost
         self._of_all.count += cost
-        is_error, times = end is not None and end.form >= Form.RAISE, (asked - self._began, ended - asked)
-        self.ops.append(RecordedOp(call.number, call.name, lineage, *times, given, answer, is_error, end is not None))
+        status = "unanswered" if end is None else "error" if end.form >= RAISE else "ok"
+        asked_s, took_s = asked - self._began, ended - asked
+        self.ops.append(RecordedOp(call.number, call.name, lineage, asked_s, took_s, given, answer, status))
 
     def close(self) -> None:
         """Note that the run is over, so that others have the room."""

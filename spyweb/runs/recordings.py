@@ -71,7 +71,7 @@ class RunRecorder(Struct, kw_only=True):
 def hidden(record: RunRecord, hiding: Hiding) -> RunRecord:
     ops = []
     for op in record.ops:
-        is_named = is_of_secret(op.name, op.given) and not op.is_error
+        is_named = op.status == "ok" and is_of_secret(op.name, op.given)
         given, answer = hiding.hide_given(op.name, op.given), hiding.hide(op.answer, is_named)
         ops.append(replace(op, given=given, answer=answer))
     arguments, variables, reads = map(hiding.hide, (record.arguments, record.variables, record.reads))

@@ -308,7 +308,7 @@ class RunOps(Struct, frozen=True, kw_only=True):
 
 async def recorded_ops(store: Store, number: RunId) -> RunOps:
     """Return the recorded ops of a run, with its record.  Raises Absent where there are none."""
-    run, data = await store.past_runs.find(number), await store.recordings.find(number)
+    run, data = await store.past_runs.find(number), await store.past_runs.find_record(number)
     if run is None:
         raise Absent(f"there is no run {number}: it may have been pruned")
     if data is None:
@@ -326,8 +326,8 @@ def view_ops(run: Run, data: bytes) -> RunOps:
             branch=op.lineage[0] if op.lineage else 0,
             start_ms=round(op.asked_s * 1000, 3),
             took_ms=round(op.took_s * 1000, 3),
-            status="error" if op.is_error else "ok" if op.is_answered else "unanswered",
-            error=cut(as_text(op.answer[0]), MOST_SHOWN) if op.is_error and op.answer else "",
+            status=op.status,
+            error=cut(as_text(op.answer[0]), MOST_SHOWN) if op.status == "error" and op.answer else "",
         )
         for op in record.ops
     ]

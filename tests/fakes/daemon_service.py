@@ -319,7 +319,7 @@ def make_run_detail(run: Run, **changes: object) -> run_views.RunDetail:
 
 
 def recorded(number: int, name: str, given: list[object], **changes: object) -> RecordedOp:
-    op = RecordedOp(number, name, (), 0.1 * number, 0.05, given, [None], False, True)
+    op = RecordedOp(number, name, (), 0.1 * number, 0.05, given, [None], "ok")
     return replace(op, **changes)
 
 
@@ -331,8 +331,8 @@ FAILED_RECORD = RunRecord(
     reads={},
     ops=[
         recorded(2, "store_get", ["seen"]),
-        recorded(1, "http_get", [MARKUP], answer=[f"no route to {MARKUP}"], is_error=True),
-        recorded(3, "sleep", [1000], answer=None, is_answered=False),
+        recorded(1, "http_get", [MARKUP], answer=[f"no route to {MARKUP}"], status="error"),
+        recorded(3, "sleep", [1000], answer=None, status="unanswered"),
     ],
     left_out=7,
 )

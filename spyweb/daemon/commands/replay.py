@@ -154,7 +154,9 @@ class ReplayHost:
         self._due: dict[Lineage, deque[RecordedOp]] = {}  # what is still to be asked for, by branch
         for op in sorted(record.ops, key=lambda op: op.number):
             self._due.setdefault(op.lineage, deque()).append(op)
-        self._unanswered = deque(op for op in record.ops if op.is_answered)  # so far, in the order of their answers
+        self._unanswered = deque(
+            op for op in record.ops if op.status != "unanswered"
+        )  # so far, in the order of their answers
         self._turn = Condition()
         self._stopped_by = STOPPED_BY.get(run.failure or run.outcome)
         self._stop, self._step, self._is_shown = stop, step, is_shown
@@ -183,7 +185,7 @@ class ReplayHost:
         expected, given = due.popleft() if due else None, self._as_recorded(name, arguments)
         if not expected or expected.name != name or expected.given not in (None, given):  # None: too large to be known
             return self._differ(expected, call_text(name, given))
-        if expected.is_answered:
+        if expected.status != "unanswered":
             return Unstarted(partial(self._answer, expected))
         self._stop_as_recorded()
         return get_running_loop().create_future()
@@ -218,7 +220,7 @@ class ReplayHost:
             self.answered += 1
             self._turn.notify_all()
         self._stop_as_recorded()
-        if not op.is_error:
+        if op.status == "ok":
             return list(op.answer)
         value = op.answer[0]
         raise OpError(value.decode("utf-8", "surrogateescape")) if isinstance(value, bytes) else OpError(value=value)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from sys import maxsize
+from typing import cast
 
+from spyweb.clock import Clock
 from spyweb.model import JobId, Outcome, Run, RunId, RunMark
+from spyweb.store.encoding import Cell
+from spyweb.store.encryption import Codec, Place
 from spyweb.store.model.runs import (
     NO_TIME,
     DueRow,
@@ -19,9 +23,10 @@ from spyweb.store.model.runs import (
     StripWish,
     check_result_in,
 )
-from spyweb.store.sqlite.connections import StorePart, on_questions, read_as
+from spyweb.store.sqlite.connections import Connections, StorePart, on_questions, read_as
 from spyweb.store.sqlite.runs import NOT_ASIDE, RUN_COLUMNS, read_run
 
+RECORD = ("recording", b"")  # the place of each, before its run
 SEARCHED = 20_000  # rows that one page of a search reads, so that other questions get their turn
 SERIES = 1_000  # rows that are read for a series of failures
 FOLLOWED = 5_000  # rows after a run among which its followers are looked for
@@ -102,6 +107,20 @@ FOLLOWERS = f"""
 
 
 class PastRuns(StorePart):
+    def __init__(self, connections: Connections, clock: Clock, codec: Codec) -> None:
+        super().__init__(connections, clock)
+        self._codec = codec
+
+    def seal(self, run: RunId, record: bytes) -> tuple[str, bytes]:
+        """Return the record of what a run asked for as it is stored; in any thread."""
+        return cast("tuple[str, bytes]", self._codec.write(Place(*RECORD, run), record))
+
+    @on_questions
+    def find_record(self, connection: sqlite3.Connection, run: RunId) -> bytes | None:
+        """Return the record of what a run asked for.  Raises StoreError where it can't be decrypted."""
+        row = connection.execute("SELECT type, data FROM recording WHERE run = ?", (run,)).fetchone()
+        return cast("bytes", self._codec.read(Place(*RECORD, run), Cell(*row))) if row else None
+
     @on_questions
     def find(self, connection: sqlite3.Connection, run: RunId) -> Run | None:
         row = connection.execute(f"SELECT {RUN_COLUMNS} FROM run WHERE id = ?", (run,)).fetchone()

@@ -20,7 +20,6 @@ from spyweb.model import Cursor, JobId, Run, RunId, Trigger
 from spyweb.settings.units import DAY_MS
 from spyweb.store.model.incidents import SubjectChange
 from spyweb.store.model.runs import Change, End, KnownRequest, NewRun, Recorded, RequestKey, SkippedRange
-from spyweb.store.sqlite import recordings
 from spyweb.store.sqlite.batch import TOGETHER, OpKind, Results, each, execute_each
 from spyweb.store.sqlite.connections import (
     Connections,
@@ -139,6 +138,13 @@ OUTDATED = f"""
     AND id <> coalesce({newest("id", "?1", SUCCESS)}, 0) LIMIT ?4
 """
 
+RECORDS_KEPT = 5  # of a job, of what its runs asked for
+ADD_RECORD = "INSERT INTO recording (run, job, type, data) SELECT id, job, ?, ? FROM run WHERE id = ?"
+DROP_RECORDS = """
+    DELETE FROM recording WHERE run IN (
+        SELECT run FROM recording WHERE job = (SELECT job FROM run WHERE id = ?1) ORDER BY run DESC LIMIT 1 OFFSET ?2
+    )
+"""
 REQUESTS_KEPT_MS = DAY_MS  # a key that is older may be anybody's again
 
 ADD_REQUEST = "INSERT INTO request (scope, key, fingerprint, run, at_ms) VALUES (?, ?, ?, ?, ?)"
@@ -375,7 +381,7 @@ def write(
     write_of_jobs(connection, change)
     if change.end:
         clear_after_runs(connection, change.end)
-        recordings.add(connection, [(end.run, end.record) for end in change.end if end.record and end.run in ended])
+        add_records(connection, [end for end in change.end if end.run in ended])
     return added, ended
 
 
@@ -464,6 +470,14 @@ def row_of_end(end: End) -> tuple[str | int | None, ...]:
         storable(end.result), end.http_status, end.items_found, end.items_new, end.items_changed,
         storable(end.note), end.stale_ms, end.latency, end.run,
     )  # fmt: skip
+
+
+def add_records(connection: sqlite3.Connection, ends: Sequence[End]) -> None:
+    """Add the records of runs that end; of each job the oldest goes where it has too many."""
+    for end in ends:
+        if end.record:
+            connection.execute(ADD_RECORD, (*end.record, end.run))
+            connection.execute(DROP_RECORDS, (end.run, RECORDS_KEPT))
 
 
 def record_skipped(connection: sqlite3.Connection, skipped: SkippedRange) -> None:

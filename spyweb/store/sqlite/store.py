@@ -38,7 +38,6 @@ from spyweb.store.sqlite.locks import Locks
 from spyweb.store.sqlite.migrate import create, find_pending, load_migrations, migrate, refuse_moved, refuse_older
 from spyweb.store.sqlite.outbox import Outbox
 from spyweb.store.sqlite.past_runs import PastRuns
-from spyweb.store.sqlite.recordings import Recordings
 from spyweb.store.sqlite.records import Records
 from spyweb.store.sqlite.runs import Runs
 from spyweb.store.sqlite.tasks import Tasks
@@ -79,9 +78,8 @@ class Store:
         self.values = Values(connections, clock, codec, self.events, self.locks, history)
         self.runs = Runs(connections, clock, self.locks, self.incidents, self.outbox)
         self.uptime = self.runs.uptime
-        self.past_runs = PastRuns(connections, clock)
+        self.past_runs = PastRuns(connections, clock, codec)
         self.tasks = Tasks(connections, clock)
-        self.recordings = Recordings(connections, clock, codec)
         self.records = Records(connections, clock)
         self.keys = AccessKeys(connections, clock)
         self.audit = AuditTrail(connections, clock)

@@ -61,10 +61,9 @@ def test_a_job_may_say_that_none_of_its_runs_is_recorded() -> None:
 
 async def test_a_large_record_is_as_whole_as_a_small_one() -> None:
     recorder = RunRecorder()
-    few: Op = ([b"a"], [b"b"])
     many: Op = ([b"x" * SMALL], [b"y"])
 
-    assert [op.answer for op in (await record_of(recorder, recorded(recorder, few, many))).ops] == [
+    assert [op.answer for op in (await record_of(recorder, recorded(recorder, ([b"a"], [b"b"]), many))).ops] == [
         [b"b"],
         [b"y"],
     ]

@@ -56,8 +56,8 @@ async def test_answers_come_in_the_recorded_order_whichever_branch_asks_first() 
 
 async def test_an_error_is_raised_as_it_was() -> None:
     replayed = Replay(
-        recorded(1, "get", [], answer=[b"no \xff"], is_error=True),
-        recorded(2, "get", [], answer=[{b"code": 7}], is_error=True),
+        recorded(1, "get", [], answer=[b"no \xff"], status="error"),
+        recorded(2, "get", [], answer=[{b"code": 7}], status="error"),
     )
     errors = []
     for _ in range(2):
@@ -84,7 +84,7 @@ async def test_a_run_that_was_ended_while_it_waited_is_ended_then(
 ) -> None:
     monkeypatch.setattr(command, "SETTLING_S", 0)
     replayed = Replay(
-        recorded(1, "quick", []), recorded(2, "slow", [], answer=None, is_answered=False),
+        recorded(1, "quick", []), recorded(2, "slow", [], answer=None, status="unanswered"),
         outcome=outcome, failure=failure,
     )  # fmt: skip
     await replayed.ask("quick")
