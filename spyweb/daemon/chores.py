@@ -149,6 +149,8 @@ def list_chores(
         *([Chore("nodes", STATUS_S, daemon.services[NodesService].look)] if daemon.node else []),
         # expired entries are invisible already: the sweep frees their space, and announces `expired`
         Chore("sweep", sweep_s, store.values.sweep, is_common=True),
+        # results wait until they are counted: the more do, the longer take questions about uptime
+        Chore("uptime", STATUS_S, lambda: store.uptime.prune(steady.now_ms()), is_common=True),
         # the history, the records and the dead messages must not grow for ever
         Chore("prune", PRUNE_S, cut, is_common=True),
         # nor the artifacts on this machine, and sessions whose time is over
@@ -243,7 +245,6 @@ async def prune(store: Store, outbox_sender: OutboxSender, settings: Settings, n
         older_than_ms=None if kept_for_ms is None else now_ms - kept_for_ms,
         unseen_since_ms=now_ms - settings.records.seen_for_ms,
     )
-    await store.uptime.prune(now_ms)
     await store.incidents.prune(older_than_ms=now_ms - INCIDENTS_KEPT_MS)
     if store.nodes:
         await store.nodes.prune(now_ms - NODES_KEPT_MS)

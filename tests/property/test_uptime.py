@@ -16,7 +16,6 @@ from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
 from spyweb.specs.maintenance import MaintenanceCalendar, MaintenanceRule, Once, Recurring
 from spyweb.store.model.runs import Change, End
 from spyweb.store.model.uptime import SPANS, UptimeSpan, bucket_of
-from spyweb.store.sqlite.store import Store
 from tests.fakes.changes import make_cursor, start_run
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_store import MemoryStore
@@ -42,7 +41,7 @@ class Life:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.clock = FakeClock(BEGIN_MS + self.random.randrange(2 * DAY_MS))
-        self.store: Store = MemoryStore(self.clock)
+        self.store = MemoryStore(self.clock)
         self.facts: list[Fact] = []
         self.counted: list[tuple[int, bool, int | None]] = []
         self.ended: list[End] = []
@@ -50,7 +49,8 @@ class Life:
         self.windows: list[tuple[int, int]] = []  # of rules that were withdrawn, up to then
 
     async def live(self) -> None:
-        deeds = [self.end] * 12 + [self.pause, self.repeat, self.come_late, self.maintain, self.withdraw, self.tidy]
+        deeds = [self.end] * 12 + [self.pause, self.repeat, self.come_late, self.maintain, self.withdraw]
+        deeds += [self.tidy, self.count_some, self.count_some]
         for _ in range(self.random.randrange(2, 40)):
             self.clock.advance(self.random.choice(STEPS_MS) * self.random.choice((1, 1, 1, 2, 0)) / 1000)
             await self.random.choice(deeds)()
@@ -108,11 +108,18 @@ class Life:
         await self.excuse()
 
     async def excuse(self) -> None:
-        await self.store.uptime.count([JOB, OTHER], self.clock.now_ms(), self.store.uptime.excused)
+        await self.store.uptime.count(dict.fromkeys([JOB, OTHER], self.clock.now_ms()), self.store.uptime.excused)
         self.store.uptime.excused = MaintenanceCalendar([rule for _, rule in self.rules]).excused
 
     async def tidy(self) -> None:
         await self.store.uptime.prune(self.clock.now_ms())
+
+    async def count_some(self) -> None:
+        """Count the first samples that wait, and not those after them."""
+        found = self.store._sqlite.execute("SELECT id FROM sample ORDER BY id").fetchall()
+        some = [number for (number,) in found[: self.random.randrange(1, 5)]]
+        if some:
+            await self.store.uptime.count({}, self.store.uptime.excused, some)
 
     def maintenance(self) -> list[tuple[int, int]]:
         found = []

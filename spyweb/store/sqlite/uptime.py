@@ -1,7 +1,7 @@
 """Uptime in SQLite: each result holds until the next one, or until it is stale.
 
-The end of a run adds its result to `sample`.  Every few minutes those are counted, into the rows of their hours and
-days; a question counts for itself what is not counted yet.
+The end of a run adds its result to `sample`.  Those are counted in slices, into the rows of their hours and days; a
+question counts for itself what is not counted yet.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from msgspec.structs import astuple
 
 from spyweb.model import JobId
 from spyweb.settings.units import DAY_MS, HOUR_MS, MINUTE_MS
-from spyweb.store.model.uptime import KEPT_MS, Excused, JobUptime, UptimeSpan, add_up, begin_of
+from spyweb.store.model.uptime import KEPT_MS, Excused, JobUptime, UptimeSpan, begin_of
 from spyweb.store.sqlite.batch import OpKind, each, execute_each
-from spyweb.store.sqlite.connections import StorePart, on_questions, on_writer, upsert
+from spyweb.store.sqlite.connections import SLICE, StorePart, on_questions, on_writer, upsert
 
 SET_BACK_MS = 10 * MINUTE_MS  # a result that is older than the one before by more comes from a clock that was set back
 ON_THE_WAY_MS = MINUTE_MS  # so old may be the result of an end that is being committed
-COUNTED_AT_ONCE = 20  # jobs: the writes queued behind them hardly wait
+ENOUGH, WAITS_MS = 10, 10 * MINUTE_MS  # so many samples of a job are counted, or fewer that have waited for so long
 UNITS: Final[Mapping[str, int]] = {"hour": HOUR_MS, "day": DAY_MS}
 
 
@@ -48,18 +48,19 @@ NUMBERS = UptimeSpan.__struct_fields__[:-1]
 COLUMNS = ", ".join(UptimeSpan.__struct_fields__)
 FOUND = COLUMNS.replace("latency", "'[' || latency || ']'")  # as `span_of` takes them
 ADD_IDLE = "INSERT INTO sample (job, at_ms, stale_ms) VALUES (?, ?, 0)"
-FIND_SAMPLES = f"SELECT job, at_ms, up, stale_ms, latency FROM sample WHERE {OF_JOBS} ORDER BY id"
-DELETE_SAMPLES = f"DELETE FROM sample WHERE {OF_JOBS}"
+RESULT = "id, job, at_ms, up, stale_ms, latency"
+FIND_SAMPLES = f"SELECT {RESULT} FROM sample WHERE {OF_JOBS}"
+TAKE_SAMPLES = f"DELETE FROM sample WHERE {OF_JOBS} RETURNING {RESULT}"
+TAKE_SLICE = f"DELETE FROM sample WHERE id IN (SELECT CAST(value AS bigint) FROM json_each(?)) RETURNING {RESULT}"
 FIND_STANDING = f"SELECT job, at_ms, up, stale_ms, NULL, counted_ms FROM standing WHERE {OF_JOBS}"
 SAVE_STANDING = upsert("standing", "job, at_ms, up, stale_ms, counted_ms", "job")
 FIND_SPAN = f"SELECT {FOUND} FROM uptime WHERE job = ? AND unit = ? AND start_ms = ?"
 SAVE_SPAN = upsert("uptime", f"job, unit, start_ms, {COLUMNS}", "job, unit, start_ms")
+SUMS = ", ".join(f"CAST(sum({name}) AS bigint)" for name in NUMBERS) + ", '[' || group_concat(latency, ',') || ']'"
 SPAN = f"""
-    SELECT job, {", ".join(f"CAST(sum({name}) AS bigint)" for name in NUMBERS)},
-        '[' || group_concat(latency, ',') || ']' FROM (
-        SELECT * FROM uptime WHERE {OF_JOBS} AND unit = 'hour' AND start_ms >= ?2 AND start_ms < ?3
-        UNION ALL SELECT * FROM uptime WHERE {OF_JOBS} AND unit = 'day' AND start_ms >= ?3 AND start_ms <= ?4
-    ) AS parts GROUP BY job
+    SELECT job, {SUMS} FROM uptime WHERE {OF_JOBS} AND unit = 'hour' AND start_ms >= ?2 AND start_ms < ?3 GROUP BY job
+    UNION ALL
+    SELECT job, {SUMS} FROM uptime WHERE {OF_JOBS} AND unit = 'day' AND start_ms >= ?3 AND start_ms <= ?4 GROUP BY job
 """
 OF_DAYS = f"""
     SELECT job, start_ms, {FOUND} FROM uptime
@@ -67,10 +68,13 @@ OF_DAYS = f"""
 """
 DELETE_SPANS = f"DELETE FROM uptime WHERE {OF_JOBS} AND unit = ?2 AND start_ms < ?3"
 DELETE_STANDING = "DELETE FROM standing WHERE counted_ms < ? AND stale_ms < ?"
-# Also what has held for long: the longer that is, the longer takes each question.  And what is to be deleted.
-UNCOUNTED = """
-    SELECT job FROM sample UNION SELECT job FROM standing
-    WHERE counted_ms < ?1 AND counted_ms < stale_ms OR counted_ms < ?2
+# What has waited, and what has held for long: the more that is, the longer takes each question.  And what is too old.
+UNCOUNTED = f"""
+    SELECT job, id FROM sample
+    WHERE job IN (SELECT job FROM sample GROUP BY job HAVING count(*) >= {ENOUGH} OR min(at_ms) < ?1)
+    UNION ALL SELECT job, NULL FROM standing
+    WHERE (counted_ms < ?2 AND counted_ms < stale_ms OR counted_ms < ?3) AND job NOT IN (SELECT job FROM sample)
+    ORDER BY job, id LIMIT {1_000 * SLICE}
 """
 
 encode = msgspec.json.encode
@@ -83,12 +87,14 @@ class Uptimes(StorePart):
     excused: Excused = staticmethod(lambda job, since_ms, until_ms: ())  # by the maintenance of now
 
     @on_writer(OpKind.SEVERAL)
-    def count(self, connection: sqlite3.Connection, jobs: Sequence[JobId], until_ms: int, excused: Excused) -> None:
-        """Count the samples of these jobs, and for how long the last ones have held until then."""
-        spans, standing = defaultdict[tuple[JobId, str, int], UptimeSpan](UptimeSpan), []
-        for row, hours in follow_all(connection, jobs, until_ms, excused):
-            if row.at_ms:
-                standing.append((row.job, row.at_ms, row.up, row.stale_ms, row.counted_ms))
+    def count(
+        self, connection: sqlite3.Connection, until: Mapping[JobId, int], excused: Excused, ids: Sequence[int] = ()
+    ) -> None:
+        """Count the samples of these jobs, or those with these ids, and for how long results have held."""
+        take, asked = (TAKE_SLICE, ids) if ids else (TAKE_SAMPLES, [*until])
+        followed = follow_all(connection, connection.execute(take, (encode(asked).decode(),)), until, excused)
+        spans = defaultdict[tuple[JobId, str, int], UptimeSpan](UptimeSpan)
+        for row, hours in followed:
             for hour_ms, span in hours.items():
                 for unit, size_ms in UNITS.items():
                     spans[row.job, unit, hour_ms - hour_ms % size_ms].add(span)
@@ -97,20 +103,23 @@ class Uptimes(StorePart):
                 span.add(span_of(columns))
         rows = [(*place, *astuple(span)[:-1], encode(span.latency).decode()) for place, span in spans.items()]
         execute_each(connection, SAVE_SPAN, rows)
+        standing = [(row.job, row.at_ms, row.up, row.stale_ms, row.counted_ms) for row, _ in followed if row.at_ms]
         execute_each(connection, SAVE_STANDING, standing)
-        connection.execute(DELETE_SAMPLES, (encode(jobs).decode(),))
 
     async def prune(self, now_ms: int) -> None:
-        """Count what is not counted yet, and delete what is older than is kept."""
-        held_ms, outdated_ms = now_ms - DAY_MS, now_ms - KEPT_MS["day"]
-        asked = UNCOUNTED, (held_ms, outdated_ms)
-        uncounted = await self._questions.submit(OpKind.READ, lambda db: db.execute(*asked).fetchall())
-        for first in range(0, len(uncounted), COUNTED_AT_ONCE):
-            jobs = [job for (job,) in uncounted[first : first + COUNTED_AT_ONCE]]
+        """Count what has waited for long enough, in slices, and delete what is older than is kept."""
+        outdated_ms = now_ms - KEPT_MS["day"]
+        asked = UNCOUNTED, (now_ms - WAITS_MS, now_ms - DAY_MS, outdated_ms)
+        found = await self._questions.submit(OpKind.READ, lambda db: db.execute(*asked).fetchall())
+        for first in range(0, len(found), SLICE):
+            jobs, ids = zip(*found[first : first + SLICE], strict=True)
+            held = {job: now_ms - ON_THE_WAY_MS for job, number in zip(jobs, ids, strict=True) if number is None}
+            counted = self.count(held, self.excused, ids)
             outdated = [(encode(jobs).decode(), unit, now_ms - kept_ms) for unit, kept_ms in KEPT_MS.items()]
             deleted = self._writer.submit(OpKind.SEVERAL, execute_each, DELETE_SPANS, outdated)
-            await gather(self.count(jobs, now_ms - ON_THE_WAY_MS, self.excused), deleted)  # in one commit
-        await self._writer.submit(OpKind.WRITE, execute_each, DELETE_STANDING, [(outdated_ms, now_ms)])
+            await gather(counted, deleted)  # in one commit
+        if found:
+            await self._writer.submit(OpKind.WRITE, execute_each, DELETE_STANDING, [(outdated_ms, now_ms)])
 
     @on_questions
     def read(
@@ -118,21 +127,25 @@ class Uptimes(StorePart):
     ) -> dict[JobId, JobUptime]:
         """Return the results of these jobs, and their spans and last days up to now."""
         asked, begins, found = encode(jobs).decode(), {name: begin_of(name, now_ms) for name in spans}, {}
-        today_ms = now_ms - now_ms % DAY_MS
+        today_ms, counted = now_ms - now_ms % DAY_MS, defaultdict[tuple[JobId, object], UptimeSpan](UptimeSpan)
         shown = range(today_ms - (days - 1) * DAY_MS, today_ms + 1, DAY_MS)
         with one_state(connection):
-            for row, hours in follow_all(connection, jobs, now_ms, self.excused):
-                begun = [(at_ms, at_ms - at_ms % DAY_MS, span) for at_ms, span in hours.items() if at_ms <= now_ms]
-                by_name = {name: add_up(span for at_ms, _, span in begun if at_ms >= begins[name]) for name in begins}
-                by_day = {day_ms: add_up(span for _, of_ms, span in begun if of_ms == day_ms) for day_ms in shown}
-                up = row.up if now_ms < row.stale_ms else None
-                found[row.job] = JobUptime(up, row.at_ms or None, row.stale_ms or None, by_name, by_day)
             for name, begin_ms in begins.items():
                 between = begin_ms, begin_ms + -begin_ms % DAY_MS, now_ms
                 for job, *columns in connection.execute(SPAN, (asked, *between)):
-                    found[job].spans[name].add(span_of(columns))
-            for job, start_ms, *columns in connection.execute(OF_DAYS, (asked, shown.start, now_ms)) if days else ():
-                found[job].days[start_ms].add(span_of(columns))
+                    counted[job, name].add(span_of(columns))
+            for job, day_ms, *columns in connection.execute(OF_DAYS, (asked, shown.start, now_ms)) if days else ():
+                counted[job, day_ms] = span_of(columns)
+            samples = connection.execute(FIND_SAMPLES, (asked,))
+            for row, hours in follow_all(connection, samples, dict.fromkeys(jobs, now_ms), self.excused):
+                for at_ms, span in hours.items():
+                    begun = [name for name in begins if begins[name] <= at_ms]
+                    for part in (at_ms - at_ms % DAY_MS, *begun) if at_ms <= now_ms else ():
+                        counted[row.job, part].add(span)
+                by_name = {name: counted[row.job, name] for name in begins}
+                by_day = {day_ms: counted[row.job, day_ms] for day_ms in shown}
+                up = row.up if now_ms < row.stale_ms else None
+                found[row.job] = JobUptime(up, row.at_ms or None, row.stale_ms or None, by_name, by_day)
         return found
 
 
@@ -153,24 +166,29 @@ def one_state(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def follow_all(
-    connection: sqlite3.Connection, jobs: Sequence[JobId], until_ms: int, excused: Excused
+    connection: sqlite3.Connection, numbered: Iterable[tuple[Any, ...]], until: Mapping[JobId, int], excused: Excused
 ) -> list[tuple[Sample, Hours]]:
-    """Return the result of each job that stands after all its samples, and what is not counted yet, up to a moment."""
-    asked, samples = (encode(jobs).decode(),), defaultdict[JobId, list[Sample]](list)
-    for sample in convert(connection.execute(FIND_SAMPLES, asked).fetchall(), list[Sample], strict=False):
-        samples[sample.job].append(sample)
+    """Return the result of each job that stands after these samples, and what is not counted yet.
+
+    That is up to the moment given for the job, else to the last of these: what follows goes on there to the same sums.
+    """
+    samples: dict[JobId, list[Sample]] = {job: [] for job in until}
+    for new in convert([columns for _, *columns in sorted(numbered)], list[Sample], strict=False):
+        samples.setdefault(new.job, []).append(new)
+    asked = (encode([*samples]).decode(),)
     found = convert(connection.execute(FIND_STANDING, asked).fetchall(), list[Sample], strict=False)
-    standing = {job: Sample(job) for job in jobs} | {row.job: row for row in found}
-    return [(row, follow(row, samples[job], until_ms, excused)) for job, row in standing.items()]
+    standing = {job: Sample(job) for job in samples} | {row.job: row for row in found}
+    return [(row, follow(row, samples[job], until.get(job), excused)) for job, row in standing.items()]
 
 
-def follow(row: Sample, samples: Iterable[Sample], until_ms: int, excused: Excused) -> Hours:
+def follow(row: Sample, samples: Iterable[Sample], until_ms: int | None, excused: Excused) -> Hours:
     """Let samples follow a result; return what is to be counted.  One that is older than it holds for nothing."""
     hours = defaultdict[int, UptimeSpan](UptimeSpan)
     for new in samples:
         if new.up is not None:
             latency = {} if new.latency is None else {new.latency: 1}
-            hours[hour_of(new.at_ms)].add(UptimeSpan(ok=int(new.up), failed=int(not new.up), latency=latency))
+            span = UptimeSpan(ok=int(new.up), failed=int(not new.up), latency=latency)
+            hours[new.at_ms - new.at_ms % HOUR_MS].add(span)
         elif not row.at_ms:  # nothing was known before, either
             continue
         was_set_back = new.at_ms < row.at_ms - SET_BACK_MS
@@ -180,7 +198,7 @@ def follow(row: Sample, samples: Iterable[Sample], until_ms: int, excused: Excus
             hold(row, max(row.at_ms, new.at_ms), excused, hours)
             row.counted_ms = new.at_ms if was_set_back else max(row.counted_ms, new.at_ms)
         row.at_ms, row.up, row.stale_ms = new.at_ms, new.up, new.stale_ms
-    hold(row, until_ms, excused, hours)
+    hold(row, row.at_ms if until_ms is None else until_ms, excused, hours)
     return hours
 
 
@@ -193,7 +211,8 @@ def hold(row: Sample, until_ms: int, excused: Excused, hours: Hours) -> None:
     edges = [start_ms, *chain.from_iterable(excused(row.job, start_ms, until_ms)), until_ms]
     for (at_ms, end_ms), is_excused in zip(pairwise(edges), cycle((False, True))):
         while at_ms < end_ms:
-            span, next_ms = hours[hour_of(at_ms)], min(end_ms, hour_of(at_ms) + HOUR_MS)
+            hour_ms = at_ms - at_ms % HOUR_MS
+            span, next_ms = hours[hour_ms], min(end_ms, hour_ms + HOUR_MS)
             if is_excused:
                 span.excused_ms += next_ms - at_ms
             elif row.up:
@@ -203,11 +222,11 @@ def hold(row: Sample, until_ms: int, excused: Excused, hours: Hours) -> None:
             at_ms = next_ms
 
 
-def hour_of(moment_ms: int) -> int:
-    return moment_ms - moment_ms % HOUR_MS
-
-
 def span_of(columns: Sequence[Any]) -> UptimeSpan:
     """Return a span from its numbers, and an array of latencies."""
-    *numbers, latencies = columns
-    return add_up([UptimeSpan(*numbers), *(UptimeSpan(latency=latency) for latency in decode_latencies(latencies))])
+    up_ms, down_ms, excused_ms, ok, failed, latencies = columns
+    total, *others = decode_latencies(latencies)
+    for latency in others:
+        for bucket, count in latency.items():
+            total[bucket] = total.get(bucket, 0) + count
+    return UptimeSpan(up_ms, down_ms, excused_ms, ok, failed, total)

@@ -275,7 +275,7 @@ class MaintenanceService:
         gone = {*before.rules} - {*rules}  # what they have excused stays so
         jobs = [job.id for job in self.live if job.mine and any(rule.covers(job.id) for rule in gone)]
         if jobs:
-            counted = self.uptime.count(jobs, self.clock.now_ms(), before.excused)
+            counted = self.uptime.count(dict.fromkeys(jobs, self.clock.now_ms()), before.excused)
             counted.add_done_callback(partial(note_refused, NOT_COUNTED))
 
     async def begin(self, for_ms: int, by: str, *, jobs: Sequence[str], tags: Sequence[str], text: str) -> int:

@@ -394,5 +394,5 @@ async def test_what_is_done_once_for_all_nodes_is_done_by_the_chief(harness: Cho
     assert sorted(done) == ["common", "own", "own"]
 
 
-def test_the_store_is_pruned_and_swept_once_for_all_nodes(tmp_path: Path) -> None:
-    assert {name for name, chore in chores_of(tmp_path).items() if chore.is_common} == {"prune", "sweep"}
+def test_the_store_is_counted_pruned_and_swept_once_for_all_nodes(tmp_path: Path) -> None:
+    assert {name for name, chore in chores_of(tmp_path).items() if chore.is_common} == {"prune", "sweep", "uptime"}

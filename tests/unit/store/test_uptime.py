@@ -126,7 +126,7 @@ async def test_maintenance_is_excused_also_when_it_has_ended_early(store: Store,
     calendar = MaintenanceCalendar([MaintenanceRule(Once(*window), (PRICES,)) for window in windows])
     store.uptime.excused = calendar.excused
     await record(store, result(at, up=False), result(at, up=False, job=NEWS))
-    await store.uptime.count([PRICES], clock.now_ms(), calendar.excused)
+    await store.uptime.count({PRICES: clock.now_ms()}, calendar.excused)
     store.uptime.excused = MaintenanceCalendar().excused
 
     await record(store, result(at + 4 * MINUTE), result(at + 4 * MINUTE, job=NEWS))
@@ -169,7 +169,7 @@ async def test_what_is_counted_while_somebody_asks_is_not_there_twice(
     loop, follow_all = asyncio.get_running_loop(), uptime.follow_all
 
     async def count() -> None:
-        await store.uptime.count([PRICES], at + HOUR_MS, store.uptime.excused)
+        await store.uptime.count({PRICES: at + HOUR_MS}, store.uptime.excused)
 
     def count_after(*asked: Any) -> Any:
         monkeypatch.undo()

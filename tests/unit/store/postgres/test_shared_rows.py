@@ -1,4 +1,4 @@
-"""Entries that several nodes write: what a batch reads stays as it has read it until it is committed."""
+"""Rows that several nodes write: what a batch reads stays as it has read it until it is committed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from asyncio import Future
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from functools import partial
+from typing import Any
 
 import psycopg
 import pytest
 
 from spyweb.errors import StoreError
+from spyweb.settings.units import HOUR_MS, MINUTE_MS
 from spyweb.store.model.entries import Put
 from spyweb.store.postgres.connection import PgConnection, Place
 from spyweb.store.postgres.server import PgServer, PgSession
 from spyweb.store.postgres.store import open_postgres
+from spyweb.store.sqlite import uptime
 from spyweb.store.sqlite.batch import Op, OpKind, commit
 from spyweb.store.sqlite.entries import DELETE_EXPIRED, FIND, PUT, UPDATE
 from spyweb.store.sqlite.values import DELETE_ROW
+from tests.fakes.changes import PRICES
 from tests.fakes.clock import FakeClock
+from tests.fakes.uptime import record, result
 
 LOCK = "SELECT 1 FROM entry WHERE key = $1 FOR UPDATE NOWAIT"
 
@@ -156,3 +161,27 @@ def test_a_statement_for_many_rows_gives_the_result_of_each(connection: PgConnec
     assert not connection.in_transaction
     connection.execute("BEGIN IMMEDIATE")
     assert connection.execute("SELECT count(*) FROM request").fetchone() == (0,)
+
+
+async def test_a_result_that_is_committed_while_others_are_counted_is_counted_later_although_its_id_is_smaller(
+    server: PgServer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, at_ms, follow_all = await open_postgres(server, clock=clock), clock.now_ms(), uptime.follow_all
+    with server.connect() as other:
+        other.execute("BEGIN")
+        other.execute("INSERT INTO sample (job, at_ms, up, stale_ms) VALUES ($1, $2, 1, $2)", (PRICES, at_ms))
+        await record(store, result(at_ms + MINUTE_MS, up=False))
+
+        def commit_after(*asked: Any) -> Any:
+            monkeypatch.undo()
+            found = follow_all(*asked)
+            other.execute("COMMIT")
+            return found
+
+        monkeypatch.setattr(uptime, "follow_all", commit_after)
+        await store.uptime.prune(at_ms + HOUR_MS)
+        left = other.execute("SELECT up FROM sample").fetchall()
+    await store.uptime.prune(at_ms + HOUR_MS)
+    span = (await store.uptime.read([PRICES], at_ms + HOUR_MS, ["24h"]))[PRICES].spans["24h"]
+    await store.close()
+    assert (left, span.ok, span.failed) == ([(1,)], 1, 1)
