@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spyweb.errors import Absent
-from spyweb.lua.endings import as_text, first_value, show_value
-from spyweb.lua.recording import decode_record
+from spyweb.lua.endings import first_value, show_value
+from spyweb.lua.recording import RecordedOp, decode_record
 from spyweb.model import Ending, Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, RunState, TaskBegun, TaskRow
 from spyweb.permissions.policy import Audit
 from spyweb.store.model.runs import CheckResult, check_result_in
@@ -20,7 +21,7 @@ from spyweb.words import counted, cut
 if TYPE_CHECKING:
     from spyweb.store.sqlite.store import Store
 
-MOST_SHOWN = 200  # characters of an op's call, or error
+LONGEST_CALL = 200  # characters of an op, as it is shown
 
 
 class LastRun(Struct, frozen=True, kw_only=True, gc=False):  # as JobView
@@ -289,19 +290,9 @@ def median_ms(took_ms: Sequence[int]) -> int | None:
     return known[(len(known) - 1) // 2] if known else None
 
 
-class OpView(Struct, frozen=True, kw_only=True):
-    number: int  # in the order in which the run asked
-    call: str  # with its arguments, shortened
-    branch: int  # that asked; 0: the run itself
-    start_ms: float  # after the run began
-    took_ms: float
-    status: str  # "ok", "error", or "unanswered": the run or its branch ended meanwhile
-    error: str = ""
-
-
 class RunOps(Struct, frozen=True, kw_only=True):
     run: Run
-    ops: Sequence[OpView]  # in the order of their answers
+    ops: Sequence[RecordedOp]  # in the order of their answers
     left_out: int  # ops after these
     record: bytes | None = None  # by which the run can be replayed
 
@@ -319,18 +310,7 @@ async def recorded_ops(store: Store, number: RunId) -> RunOps:
 
 def view_ops(run: Run, data: bytes) -> RunOps:
     record = decode_record(data)
-    ops = [
-        OpView(
-            number=op.number,
-            call=call_text(op.name, op.given),
-            branch=op.lineage[0] if op.lineage else 0,
-            start_ms=round(op.asked_s * 1000, 3),
-            took_ms=round(op.took_s * 1000, 3),
-            status=op.status,
-            error=cut(as_text(op.answer[0]), MOST_SHOWN) if op.status == "error" and op.answer else "",
-        )
-        for op in record.ops
-    ]
+    ops = [replace(op, given=show_value(op.given), answer=show_value(op.answer)) for op in record.ops]
     return RunOps(run=run, ops=ops, left_out=record.left_out, record=data)
 
 
@@ -339,4 +319,4 @@ def call_text(name: str, given: Any) -> str:
     if given is None:
         return f"{name}(…)"
     values = [msgspec.json.encode(show_value(value), order="sorted").decode() for value in given]
-    return cut(f"{name}({', '.join(values)})", MOST_SHOWN)
+    return cut(f"{name}({', '.join(values)})", LONGEST_CALL)

@@ -12,6 +12,7 @@ from spyweb.subjects.runs.views import RunDetail
 from spyweb.views.jobs import as_text
 from spyweb.views.runs import (
     RunOps,
+    call_text,
     check_result,
     describe_end,
     late_after,
@@ -133,15 +134,14 @@ def task_bars(detail: RunDetail) -> list[TaskBar]:
     for task in detail.tasks[:MOST_BARS]:
         is_performed = task.started_at is not None and task.taken_from is None
         words = f"{task.status}{', taken over from run ' + str(task.taken_from) if task.taken_from else ''}"
+        bar = span((task.started_at or 0) * 1000 - began_ms, task.took_ms or 0, whole_ms)
         bars.append(
             TaskBar(
                 name=task.task,
                 words=words + (f": {cut(task.message, LONGEST_MESSAGE)}" if task.message else ""),
                 tone=_TASK_TONES.get(task.status, "ok"),
                 took_ms=task.took_ms if is_performed else None,
-                span=span((task.started_at or 0) * 1000 - began_ms, task.took_ms or 0, whole_ms)
-                if is_performed
-                else None,
+                span=bar if is_performed else None,
             )
         )
     return bars
@@ -149,16 +149,19 @@ def task_bars(detail: RunDetail) -> list[TaskBar]:
 
 def op_bars(found: RunOps, whole_ms: int) -> list[TaskBar]:
     """Return a bar for each recorded op, in the order in which the run asked, MOST_BARS at most."""
-    return [
-        TaskBar(
-            name=op.call,
-            words=f"{op.status}: {op.error}" if op.error else op.status,
-            tone=_OP_TONES.get(op.status, "ok"),
-            took_ms=round(op.took_ms),
-            span=span(op.start_ms, op.took_ms, whole_ms),
+    bars = []
+    for op in sorted(found.ops, key=lambda op: op.number)[:MOST_BARS]:
+        error = as_text(op.answer[0]) if op.status == "error" and op.answer else ""
+        bars.append(
+            TaskBar(
+                name=call_text(op.name, op.given),
+                words=op.status + (f": {cut(error, LONGEST_MESSAGE)}" if error else ""),
+                tone=_OP_TONES.get(op.status, "ok"),
+                took_ms=round(op.took_s * 1000),
+                span=span(op.asked_s * 1000, op.took_s * 1000, whole_ms),
+            )
         )
-        for op in sorted(found.ops, key=lambda op: op.number)[:MOST_BARS]
-    ]
+    return bars
 
 
 def whole_of(detail: RunDetail) -> int:

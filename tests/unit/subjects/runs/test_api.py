@@ -37,10 +37,10 @@ async def test_the_ops_of_a_run_are_listed_and_its_record_is_given_who_asks_for_
         _, found = await get_json(client, "/api/runs/7/ops")
         _, whole = await get_json(client, "/api/runs/7/ops?record=1")
         status, _ = await get_json(client, "/api/runs/6/ops")
-    assert [(op["number"], op["call"], op["status"]) for op in found["ops"]] == [
-        (2, 'store_get("seen")', "ok"),
-        (1, 'http_get("\\"><script>alert(1)</script>")', "error"),
-        (3, "sleep(1000)", "unanswered"),
+    assert [(op["number"], op["name"], op["given"], op["answer"], op["status"]) for op in found["ops"]] == [
+        (2, "store_get", ["seen"], [None], "ok"),
+        (1, "http_get", [MARKUP], [f"no route to {MARKUP}"], "error"),
+        (3, "sleep", [1000], None, "unanswered"),
     ]
     assert (found["left_out"], found["record"], status) == (7, None, 404)
     assert decode_record(msgspec.convert(whole["record"], bytes)) == FAILED_RECORD
