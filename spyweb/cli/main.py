@@ -55,7 +55,7 @@ COMMANDS = {
     **commands_of("daemon.commands.replay", "replay"),
     **commands_of("subjects.jobs.commands", "pause", "resume"),
     **commands_of("subjects.health.commands", "health"),
-    **commands_of("daemon.commands.doctor", "doctor"),
+    **commands_of("daemon.commands.check", "doctor"),
     **commands_of("subjects.nodes.commands", "nodes"),
     **commands_of("subjects.state.commands.transfer", "backup", "restore", "vacuum"),
     **commands_of("cli.init", "init", "schema", "types"),

@@ -1,4 +1,4 @@
-"""`spyweb check`: find every problem in the project's files."""
+"""`spyweb check` finds every problem in the project's files, `spyweb doctor` examines its machine too."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from spyweb.checks.settings import CheckKind, script_of
 from spyweb.cli import output
 from spyweb.cli.options import Output, root_of
 from spyweb.cli.output import Format
+from spyweb.clock import RealClock
 from spyweb.errors import ExitCode, Problem
 
 if TYPE_CHECKING:
@@ -54,6 +55,27 @@ def check(
     problems = asyncio.run(check_project(root_of(context)))
     show_problems(problems, form)
     return ExitCode.FAILED if any(not problem.is_warning for problem in problems) else ExitCode.OK
+
+
+def doctor(context: typer.Context, form: Output = Format.TABLE) -> ExitCode:
+    """Examine the project and its machine, and say what to do.
+
+    Works with a daemon and without, and changes nothing.  Exit code 1 when something is wrong.  docs/operations.md has
+    more about each code.
+    """
+    output.log_only_errors()
+    from spyweb.daemon.doctor import CHECKS, examine  # no other command needs the engine
+
+    with output.meter("examining", len(CHECKS)) as meter:
+        found = list(examine(root_of(context), RealClock(), meter.advance))
+    output.show_list(
+        form, found, lambda each: {"": each.status, "part": each.part, "found": each.text}, empty="nothing"
+    )
+    remedies = {each.code: each.remedy for each in found if each.code}
+    if remedies and form is Format.TABLE:
+        output.say("")
+        output.show_fields([*remedies.items()])
+    return ExitCode.FAILED if any(each.status == "error" for each in found) else ExitCode.OK
 
 
 def _use_row(view: UseView) -> dict[str, str]:
