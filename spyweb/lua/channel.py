@@ -48,6 +48,7 @@ class OpSlot:
         self.asked_in = 0  # which batch of messages brought its latest op
         self.number = 0  # of its latest op
         self._pending = pending
+        self._recording = pending.request.recording
         self._asked = 0.0  # when its latest op came
         self._connection = connection
         self._tasks = tasks
@@ -70,7 +71,7 @@ class OpSlot:
         self.drop_op()
         self.number = call.number
         self._op = call.name
-        self._call = None if self._pending.request.recording is None else call
+        self._call = call if self._recording else None
         self._asked = perf_counter()
         try:
             values = _unpack(call) if isinstance(call, PackedOpCall) else call.values
@@ -143,9 +144,8 @@ class OpSlot:
         self._connection.send_sized(message, len(data))
 
     def _note(self, answer: ResumeRun | None, size: int) -> None:
-        recording, call = self._pending.request.recording, self._call
-        if recording is not None and call is not None:
-            recording.note(call, self.lineage, self._asked, answer, size)
+        if self._recording and self._call:
+            self._recording.note(self._call, self.lineage, self._asked, answer, size)
             self._call = None
 
     def _time(self) -> None:

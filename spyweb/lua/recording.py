@@ -71,7 +71,10 @@ class Recording:
         if isinstance(call, PackedOpCall):
             given, given_size = Raw(call.packed), len(call.packed)
         else:
-            given, given_size = call.values, size_of(call.values)
+            given, given_size = call.values, 0
+            for value in call.values:  # a generator would take longer than all else here
+                if type(value) is bytes:
+                    given_size += len(value)
         if end is not None:
             answer = Raw(end.values[0]) if end.form in (PACKED, RAISE_PACKED) else end.values  # type: ignore[arg-type]
         if given_size > OP_BYTES:
@@ -91,11 +94,3 @@ class Recording:
     def close(self) -> None:
         """Note that the run is over, so that others have the room."""
         self._of_all.count -= self.held_bytes
-
-
-def size_of(values: Sequence[wire.Scalar]) -> int:
-    size = 0
-    for value in values:  # a generator would take longer than all else here
-        if type(value) is bytes:
-            size += len(value)
-    return size
