@@ -270,9 +270,8 @@ async def keep_backups(daemon: Daemon) -> None:
         if backup.cron:
             daemon.chores[BACKUP] = shown
             if wait_s <= 0:
-                found = await do_once(
-                    Chore(BACKUP, shown.every_s, partial(back_up, daemon.runtime.settings, backup, clock)), clock
-                )
+                make = partial(back_up, daemon.runtime.settings, backup, clock)
+                found = await do_once(Chore(BACKUP, shown.every_s, make), clock)
         else:
             daemon.chores.pop(BACKUP, None)
         await clock.sleep(wait_s)

@@ -24,10 +24,10 @@ from spyweb.clock import Clock
 from spyweb.errors import Refused, StoreCorrupt, StoreError, StoreNewer
 from spyweb.files import open_regular
 from spyweb.model import Durability
-from spyweb.settings.sections import DATABASE, MARKER, USER_DB, Settings
-from spyweb.store.access import refusal, user_name
+from spyweb.settings.sections import DATABASE, LOCK_NAME, MARKER, USER_DB, Settings
+from spyweb.store.access import PRIVATE, refusal, user_name
 from spyweb.store.encryption import codec_for, fingerprint_of
-from spyweb.store.lock import hold_database, hold_lock, shown_moment
+from spyweb.store.lock import hold_database, lock_file, shown_moment
 from spyweb.store.marker import Marker
 from spyweb.store.sqlite import damage
 from spyweb.store.sqlite.failures import opening
@@ -76,8 +76,7 @@ def make_backup(
 ) -> Manifest:
     """Copy the databases into a new file, which gets its name once it is complete.
 
-    1. begin to read, so that all are copied as of now, whatever is written meanwhile; 2. copy; 3. check the copies;
-    4. pack them; 5. rename the file.
+    1. begin to read: all is copied as of now, whatever is written meanwhile; 2. copy; 3. check; 4. pack; 5. rename.
     """
     place, marker = Path(os.path.realpath(file)), Marker(settings.daemon.data_dir, settings.database, clock)
     databases = databases_of(settings)
@@ -86,9 +85,12 @@ def make_backup(
     folder = place.with_name(f".{place.name}{UNFINISHED}")
     with opening(place), ExitStack() as stack:
         need_room(place.parent, 2 * size)
-        stack.enter_context(hold_lock(folder, root=settings.root, clock=clock))
-        if (owner := folder.lstat().st_uid) != os.geteuid():
-            raise refusal(folder, user_name(owner))
+        try:
+            folder.mkdir(PRIVATE)
+        except FileExistsError:  # by a process that was killed, or another user's trap
+            if (owner := folder.lstat().st_uid) != os.geteuid():
+                raise refusal(folder, user_name(owner)) from None
+        stack.callback(os.close, lock_file(folder / LOCK_NAME))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         if os.path.lexists(place) or place in databases.values():
             raise Refused(f"{place} is there already: nothing was written")
@@ -109,6 +111,7 @@ def make_backup(
             )
             for name in paths:
                 copy(reading, SCHEMAS[name], folder / name, advance)
+        (folder / ARCHIVE).touch(0o600)
         with (folder / ARCHIVE).open("wb") as target, ZipFile(target, "w", ZIP_STORED) as archive:
             for name, path in paths.items():
                 check_pages(folder / name, path, advance)
@@ -116,7 +119,6 @@ def make_backup(
                     pump(source, member, target, advance)
                 (folder / name).unlink()
             archive.writestr(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
-        (folder / ARCHIVE).chmod(0o600)
         sync(folder / ARCHIVE)
         os.replace(folder / ARCHIVE, place)
         sync(place.parent)

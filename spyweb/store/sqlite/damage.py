@@ -66,7 +66,6 @@ def find_damage(path: Path) -> str:
     """Check every page of a database, without changing it; return what is damaged, empty where nothing is."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            check_schema(connection)
             check_pages(connection, path)
     except (sqlite3.Error, StoreCorrupt) as error:
         return str(error)

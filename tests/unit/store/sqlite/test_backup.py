@@ -160,7 +160,7 @@ async def test_a_second_backup_into_the_same_file_is_refused(here: Settings, fil
     await store(here, b"1")
 
     def advance(count: int) -> None:
-        with pytest.raises(LockHeld, match=r"b\.zip\.unfinished is in use by pid "):
+        with pytest.raises(LockHeld, match=r"b\.zip\.unfinished is in use by another spyweb"):
             back_up(here, file)
 
     make_backup(file, here, None, FakeClock(), ignore, advance)
