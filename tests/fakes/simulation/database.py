@@ -51,9 +51,10 @@ PLAIN_MOVE = """
     OLD.due_ms, NEW.due_ms, NEW.schedule LIKE 'every%' AND NEW.schedule = OLD.schedule
     AND OLD.idle_since_ms IS NULL AND NEW.idle_since_ms IS NULL
 """
-# Nobody claims a job whose owner does not have its file, as it goes to who has.
+# Nobody claims a job whose owner does not have its file, as it goes to who has: only its pool changes.
 IS_CLAIM = """
-    OLD.pool = NEW.pool OR OLD.idle_since_ms IS NULL OR NEW.due_ms <> OLD.due_ms
+    OLD.pool = NEW.pool OR OLD.idle_since_ms IS NULL OR OLD.paused
+    OR (NEW.due_ms, NEW.idle_since_ms, NEW.schedule) IS NOT (OLD.due_ms, OLD.idle_since_ms, OLD.schedule)
     OR EXISTS (SELECT 1 FROM run WHERE run.job = NEW.job AND state = 'running')
 """
 WATCH = "CREATE TABLE touched (writer, job, owner, owner_after, was_due_ms, due_ms, is_plain);" + "".join(
