@@ -26,7 +26,7 @@ from spyweb.stalls import Work, work_for
 from spyweb.store.access import PRIVATE
 from spyweb.store.lock import Lock
 from spyweb.store.opening import key_of
-from spyweb.store.sqlite.backup import UNFINISHED, make_backup
+from spyweb.store.sqlite.backup import UNFINISHED, make_backup, remove
 from spyweb.store.sqlite.failures import opening
 from spyweb.store.sqlite.store import Store
 from spyweb.subjects.drift.checks import DriftChecks
@@ -294,7 +294,7 @@ async def back_up(settings: Settings, backup: BackupSettings, clock: Clock) -> N
             file = folder / datetime.fromtimestamp(clock.now_ms() / SECOND_MS, UTC).strftime(FORM)
             make_backup(file, settings, key_of(settings), clock, advance, advance)
             for older in sorted(folder.glob(NAMES))[: -backup.keep]:
-                older.unlink()
+                remove(older)
         log.info("a backup was made", file=str(file), bytes=file.stat().st_size)
 
     await asyncio.to_thread(work)

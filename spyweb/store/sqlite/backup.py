@@ -117,7 +117,7 @@ def make_backup(
                 check_pages(folder / name, path, advance)
                 with (folder / name).open("rb") as source, archive.open(name, "w", force_zip64=True) as member:
                     pump(source, member, target, advance)
-                (folder / name).unlink()
+                remove(folder / name)
             archive.writestr(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
         sync(folder / ARCHIVE)
         os.replace(folder / ARCHIVE, place)
@@ -159,6 +159,13 @@ def pump(source: IO[bytes], target: IO[bytes], file: IO[bytes], advance: Count) 
         file.flush()
         os.fsync(file.fileno())
         advance(len(chunk))
+
+
+def remove(path: Path) -> None:
+    """Remove a file in slices: a commit would wait for as long as the file system takes for all of a large one."""
+    for size in range(damage.size_of(path), 0, -SLICE):
+        os.truncate(path, size)
+    path.unlink()
 
 
 def sync(path: Path) -> None:
