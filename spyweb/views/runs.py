@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spyweb.errors import Absent
 from spyweb.lua.endings import first_value, show_value
 from spyweb.lua.recording import RecordedOp, decode_record
 from spyweb.model import Ending, Failure, JobId, JobSpec, Outcome, Run, RunId, RunMark, RunState, TaskBegun, TaskRow
 from spyweb.permissions.policy import Audit
 from spyweb.store.model.runs import CheckResult, check_result_in
 from spyweb.words import counted, cut
-
-if TYPE_CHECKING:
-    from spyweb.store.sqlite.store import Store
 
 LONGEST_CALL = 200  # characters of an op, as it is shown
 
@@ -295,17 +290,6 @@ class RunOps(Struct, frozen=True, kw_only=True):
     ops: Sequence[RecordedOp]  # in the order of their answers
     left_out: int  # ops after these
     record: bytes | None = None  # by which the run can be replayed
-
-
-async def recorded_ops(store: Store, number: RunId) -> RunOps:
-    """Return the recorded ops of a run, with its record.  Raises Absent where there are none."""
-    run, data = await store.past_runs.find(number), await store.past_runs.find_record(number)
-    if run is None:
-        raise Absent(f"there is no run {number}: it may have been pruned")
-    if data is None:
-        which = "the last 5 failed runs of a script job have one, unless its `record` says otherwise"
-        raise Absent(f"run {number} of {run.job} has no record: {which}")
-    return await asyncio.to_thread(view_ops, run, data)
 
 
 def view_ops(run: Run, data: bytes) -> RunOps:

@@ -37,7 +37,8 @@ from spyweb.runs.recordings import Hiding
 from spyweb.settings.sections import Settings
 from spyweb.settings.units import DAY_MS
 from spyweb.specs.parse import JobFile
-from spyweb.views.runs import LogLine, RunOps, call_text, log_line, recorded_ops
+from spyweb.subjects.runs.service import recorded_ops
+from spyweb.views.runs import LogLine, RunOps, call_text, log_line
 from spyweb.views.source import error_place
 from spyweb.words import counted
 

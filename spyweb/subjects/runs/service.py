@@ -117,7 +117,7 @@ class PastRunsService:
 
     async def ops(self, run: RunId) -> run_views.RunOps:
         """Return the recorded ops of a run.  Raises Absent where there are none."""
-        return await run_views.recorded_ops(self.store, run)
+        return await recorded_ops(self.store, run)
 
     async def newest_plan(self, job: JobId) -> PlanView | None:
         """Return the plan of the newest run of a job with tasks, with the states of that run."""
@@ -378,3 +378,14 @@ class RunService:
                     return
         finally:
             watcher.is_watched = False
+
+
+async def recorded_ops(store: Store, number: RunId) -> run_views.RunOps:
+    """Return the recorded ops of a run, with its record.  Raises Absent where there are none."""
+    run, data = await store.past_runs.find(number), await store.past_runs.find_record(number)
+    if run is None:
+        raise Absent(f"there is no run {number}: it may have been pruned")
+    if data is None:
+        which = "the last 5 failed runs of a script job have one, unless its `record` says otherwise"
+        raise Absent(f"run {number} of {run.job} has no record: {which}")
+    return await asyncio.to_thread(run_views.view_ops, run, data)
