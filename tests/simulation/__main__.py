@@ -74,7 +74,7 @@ class Report:
         minutes, years = took_s / 60, self._virtual_s / YEAR_S
         sys.stdout.write(
             f"\n{tally['games']:,} games in {took_s:,.0f} s on {os.cpu_count()} processors: "
-            f"{tally['games'] / minutes:,.0f} seeds a minute\n"
+            f"{tally['games'] / minutes:,.0f} games a minute\n"
             f"{years:,.2f} years of virtual time, {years / minutes:,.2f} a minute; {tally['crashes']:,} crashes, "
             f"{tally['commits']:,} commits, {tally['runs']:,} runs\n"
             f"{f'{failed} games broke a promise' if failed else 'every promise held'}\n"
