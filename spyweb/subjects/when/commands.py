@@ -46,7 +46,7 @@ def audit(context: typer.Context, job: MaybeJob = None, since: Since = "7d", for
         counts = [("due", each.due), *each.counts.items()]
         return {"job": each.job, **{name: f"{count:,}" if count else "" for name, count in counts}}
 
-    output.show_list(form, found, row, empty="nothing was due", cut=("job",))
+    output.show_list(form, found, row, empty="nothing was due until a minute ago", cut=("job",))
     shown = [(each.job, group) for each in found for group in each.groups if job or group.kind == "unexplained"]
     for of_job, each in shown if form is Format.TABLE else ():
         times = project.moment(each.first_ms) + (f" to {project.moment(each.last_ms)}" if each.count > 1 else "")

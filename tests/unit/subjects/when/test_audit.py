@@ -315,7 +315,7 @@ async def record_in_file(path: Path, lost: int | None = None) -> None:
 def test_the_command_reads_the_database_where_no_daemon_runs_and_fails_for_an_unexplained_due_time(
     project: Path,
 ) -> None:
-    assert spyweb("audit", root=project) == Answer(0, "", "nothing was due\n")
+    assert spyweb("audit", root=project) == Answer(0, "", "nothing was due until a minute ago\n")
     asyncio.run(record_in_file(project / "data" / "spyweb.db"))
     whole = spyweb("audit", root=project)
     assert (whole.code, whole.table, whole.err) == (
