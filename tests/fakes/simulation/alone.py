@@ -67,6 +67,7 @@ from spyweb.store.model.entries import Origin, Put, Replacement, scope_namespace
 from spyweb.store.model.messages import Channel, NewMessage, QueuedMessage, Target
 from spyweb.store.sqlite import checkpoints, store
 from spyweb.store.sqlite.store import open_store
+from spyweb.subjects.when.audit import RunAuditService
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.harness import BY_HAND, assemble, make_spec
 from tests.fakes.memory_store import MemoryStore
@@ -481,6 +482,8 @@ class Alone(Game):
         assert daemon, "no daemon lives"
         under_way = {run.id for run in daemon.parts.runner.under_way()}
         self.judge(partial(self.truth.recovered_alone, self.disk.open[0], under_way, late_ms))
+        audit = RunAuditService(store=daemon.store, clock=daemon.clock, live=daemon.parts.live)
+        self.judge(partial(self.truth.audited, await audit.audit(0)))
 
     # what may happen
 

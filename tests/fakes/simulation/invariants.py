@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import ZoneInfo
@@ -16,6 +16,7 @@ from spyweb.ownership import slot_of
 if TYPE_CHECKING:
     from spyweb.model import JobId, JobSpec, Run, RunId
     from spyweb.store.model.messages import QueuedMessage
+    from spyweb.subjects.when.audit import JobAudit
     from tests.fakes.simulation.database import SimDatabase
     from tests.fakes.simulation.world import Daemon
 
@@ -35,6 +36,7 @@ README, CLUSTER, SCHEDULE = "README.md", "docs/reference/cluster.md", "docs/refe
 JOB, LOCKS, CHANGES = "docs/reference/settings/job.md", "docs/how-to/locks.md", "docs/how-to/react-to-changes.md"
 NOTIFICATIONS, WEBHOOKS = "docs/how-to/notifications.md", "docs/how-to/webhooks.md"
 CURSOR, PIPELINE = "docs/design/0005-schedule-cursor.md", "docs/how-to/deployment-pipeline.md"
+COMMANDS = "docs/reference/cli.md"
 ARCHITECTURE, TRIGGERS = "docs/architecture.md", "docs/reference/settings/triggers.md"
 
 NO_LOSS = Promise("**No due time is lost silently.**", README)
@@ -60,6 +62,7 @@ HOOKS = Promise("Each is called once for an [`incident`]", NOTIFICATIONS)
 CHANGE_KEPT = Promise("A change is recorded in the same commit as the value, and removed in the commit that", CHANGES)
 BEGINS_AGAIN = Promise("crash, pending changes are delivered, and a run that was in progress begins again", CHANGES)
 CHANGE_ORDER = Promise("Changes start runs of a job one at a time and in order, whatever `overlap` says.", CHANGES)
+AUDITED = Promise("`unexplained`. Exit code 1 if one is unexplained: neither a run nor a reason is on record", COMMANDS)
 ONE_NODE = Promise("At most one node records a run for it", CLUSTER)
 DEAD = Promise("**A node that was declared dead writes nothing any more**", CLUSTER)
 DEAD_BEGINS = Promise("A node begins nothing once its own last answered beat is almost a lease old", CLUSTER)
@@ -438,3 +441,9 @@ class Judge(Invariants):
             raise Broken(CHANGE_KEPT, f"change {event} starts nothing")
         for (incident,) in raw.execute(UNTOLD, (now_ms - QUIET_MS,)):
             raise Broken(NOTIFIED, f"nobody is notified of incident {incident}")
+
+    def audited(self, found: Sequence[JobAudit]) -> None:
+        """Check that the audit, which knows only what is on record, finds all explained."""
+        for job in found:
+            if job.counts["unexplained"]:
+                raise Broken(AUDITED, f"{job.job}: unexplained: {job.groups}")
