@@ -25,6 +25,7 @@ from spyweb.lua.session import Code
 from spyweb.model import JobId, JobSpec, PingAddresses
 from spyweb.reload.proof import find_selector_problems, judge
 from spyweb.runs.live import code_of
+from spyweb.schedules.cron import parse_cron
 from spyweb.settings.addresses import CREDENTIAL, ENV, expand, is_on_this_machine, missing_variables
 from spyweb.settings.load import examine_settings, is_emptied, read_table
 from spyweb.settings.sections import FILE, POSTGRES, HeartbeatSettings, Settings
@@ -59,6 +60,7 @@ async def check_project(root: Path) -> list[Problem]:
         *find_doubtful_heartbeat(settings.heartbeat, os.environ),
         *find_readable_secrets(root),
         *find_idle_cluster(settings),
+        *find_wrong_times(settings),
         *(warning for warning in found.warnings if warning.file not in uncompiled),
     ]
     if is_emptied(root):
@@ -89,6 +91,16 @@ def find_idle_cluster(settings: Settings) -> list[Problem]:
         return []
     problem = table.problem(f'it has no effect without [store] url = "{POSTGRES[0]}USER@HOST/DATABASE"', "cluster")
     return [replace(problem, is_warning=True)]
+
+
+def find_wrong_times(settings: Settings) -> list[Problem]:
+    """Find what is no schedule in config.toml, whose reader knows nothing of schedules."""
+    try:
+        if settings.backup.cron:
+            parse_cron(settings.backup.cron)
+    except ValueError as error:
+        return [read_table(settings.root, []).problem(str(error), "backup", "cron")]
+    return []
 
 
 def find_readable_secrets(root: Path) -> list[Problem]:

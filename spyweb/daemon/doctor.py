@@ -22,7 +22,7 @@ from spyweb import __version__, descriptors
 from spyweb.cli.client import find_daemon
 from spyweb.cli.offline import OfflineProject
 from spyweb.clock import Clock, is_set_by_ntp
-from spyweb.daemon.check import find_channel_problems, find_readable_secrets
+from spyweb.daemon.check import find_channel_problems, find_readable_secrets, find_wrong_times
 from spyweb.daemon.world import engine_info, find_broken_limits
 from spyweb.errors import Problem, SpywebError
 from spyweb.lua.pool import open_pool
@@ -111,8 +111,8 @@ def _settings(project: OfflineProject) -> Iterator[Finding]:
     root = project.settings.root
     _, problems = examine_settings(root, environ=os.environ, flags={})
     where = str(root / FILE) if (root / FILE).exists() else f"the defaults: there is no {FILE} in {root}"
-    doubts = [*find_readable_secrets(root), *find_broken_limits(project.settings.exec)]
-    yield from of_problems("settings", [*problems, *doubts], where)
+    found = [*problems, *find_wrong_times(project.settings), *find_broken_limits(project.settings.exec)]
+    yield from of_problems("settings", [*found, *find_readable_secrets(root)], where)
 
 
 def _jobs(project: OfflineProject) -> Iterator[Finding]:

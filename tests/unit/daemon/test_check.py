@@ -16,6 +16,7 @@ from spyweb.daemon.check import (
     find_idle_cluster,
     find_missing_variables,
     find_readable_secrets,
+    find_wrong_times,
     why_not_executable,
     why_not_writable,
 )
@@ -44,6 +45,12 @@ def test_a_heartbeat_that_nobody_would_miss_is_doubtful(url: str, said: list[str
     found = find_doubtful_heartbeat(HeartbeatSettings(url=url), {"KEY": "abc"})
     assert [problem.reason for problem in found] == said
     assert all(problem.is_warning and problem.key == "heartbeat.url" for problem in found)
+
+
+def test_a_cron_of_backups_that_is_none_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[backup]\nkeep = 3\ncron = "0 25 * * *"\n')
+    (found,) = find_wrong_times(load_settings(tmp_path, environ={}, flags={}))
+    assert str(found).startswith("config.toml:3: backup.cron: bad hour '25' in the cron expression")
 
 
 @pytest.mark.parametrize(
