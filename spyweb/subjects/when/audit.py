@@ -6,6 +6,7 @@ not handled yet.  After a clock was set back, the times that it shows again coun
 
 from __future__ import annotations
 
+from asyncio import Lock
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -71,13 +72,15 @@ class RunAuditService:
     clock: Clock
     live: LiveJobs | None = None  # None: no daemon runs, and `specs` has the jobs
     specs: Mapping[JobId, JobSpec] = field(default_factory=dict)
+    one_at_a_time: Lock = field(default_factory=Lock, init=False)  # of many jobs it takes seconds, and memory
 
     async def audit(self, since_ms: int, job: JobId | None = None, may_see: MaySee = anything) -> list[JobAudit]:
         """Compare the due times of a job, or of all, in the order of their ids; without jobs to which none was due."""
         now_ms, cursors = self.clock.now_ms(), await self.store.runs.cursors()
         chosen = sorted(each for each in cursors if job in (None, each) and may_see(each))
         since_ms, until_ms = max(since_ms, now_ms - MOST_MS), now_ms - SETTLED_MS
-        found = [await self._audit_job(cursors[each], since_ms, until_ms) for each in chosen]
+        async with self.one_at_a_time:
+            found = [await self._audit_job(cursors[each], since_ms, until_ms) for each in chosen]
         return [each for each in found if each.due]
 
     async def _audit_job(self, cursor: Cursor, since_ms: int, until_ms: int) -> JobAudit:

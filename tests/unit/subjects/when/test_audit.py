@@ -253,6 +253,19 @@ async def test_a_week_of_seconds_of_which_nothing_is_on_record_is_counted_withou
     assert {each.counts["paused"] // 1_000 for each in found} == {604}
 
 
+async def test_audits_wait_for_one_another() -> None:
+    async with harness() as t:
+        await t.settle(make_job())
+        await t.clock.turn(HOUR)
+        service = RunAuditService(store=t.store, clock=t.clock, live=t.live)
+        await service.one_at_a_time.acquire()
+        second = asyncio.create_task(service.audit(0))
+        await t.clock.turn(MINUTE)
+        assert not second.done()
+        service.one_at_a_time.release()
+        assert len(await second) == 1
+
+
 async def test_the_api_shows_each_job_with_its_counts_and_gaps(client: Client, service: FakeDaemonService) -> None:
     begin_ms = NOW_MS - 11 * MINUTE_MS
     await record_minutes(service.store, begin_ms, lost=3)
