@@ -7,6 +7,7 @@ do, and who receives messages, is decided by the dice.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -301,6 +302,27 @@ class AloneDaemon:
         await self.store.close()
 
 
+@contextmanager
+def closing_all_of(root: Path) -> Iterator[None]:
+    """Close, at the end, the files below a folder that are still open, as the system does when a process is dead."""
+    left, open_file, close_file = set[int](), os.open, os.close
+
+    def open_and_note(path: Any, *arguments: Any, **options: Any) -> int:
+        file = open_file(path, *arguments, **options)
+        if str(path).startswith(str(root)):
+            left.add(file)
+        return file
+
+    def close_and_note(file: int) -> None:
+        left.discard(file)
+        close_file(file)
+
+    with patch.object(os, "open", open_and_note), patch.object(os, "close", close_and_note):
+        yield
+    for file in left:
+        close_file(file)
+
+
 async def no_load(_spec: object, _code: object) -> None: ...
 
 
@@ -368,6 +390,7 @@ class Alone(Game):
         with ExitStack() as stack:
             root = Path(tempfile.mkdtemp(prefix="spyweb-sim-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None))
             stack.callback(shutil.rmtree, root, ignore_errors=True)
+            stack.enter_context(closing_all_of(root))
             self.disk = Disk(root, self.dice, self.latencies_s)
             stack.enter_context(self._in_virtual_time())
             await super().play()
