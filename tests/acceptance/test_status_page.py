@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -16,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 MAINTENANCE = f"""
 [[maintenance]]
-cron = "0 3 * * *"
+cron = "0 {(time.localtime().tm_hour + 3) % 24} * * *"
 duration = "1h"
 jobs = ["shop"]
 text = "{MARK}"
