@@ -18,8 +18,9 @@ from spyweb.store.model.entries import Order
 from spyweb.store.postgres import store as opening
 from spyweb.store.postgres.server import PgServer
 from spyweb.store.postgres.store import open_postgres
+from spyweb.store.postgres.texts import translate_schema
 from spyweb.store.sqlite.batch import OpKind
-from spyweb.store.sqlite.migrate import Migration, load_migrations
+from spyweb.store.sqlite.migrate import Migration, load_migrations, split_statements
 from spyweb.store.sqlite.store import Store
 from tests.fakes.postgres import PORT, PostgresServer, connected, own_server, short_folder
 from tests.fakes.postgres_proxy import PostgresProxy, a_proxy
@@ -284,3 +285,24 @@ async def test_a_schema_is_migrated_once_and_one_that_is_newer_is_refused(
         await open_postgres(place, clock=RealClock())
     execute(place.url, "UPDATE lane SET state = 'l'", place.schema)
     await (await open_postgres(place, clock=RealClock())).close()
+
+
+async def test_uptime_that_earlier_versions_have_counted_is_kept(place: PgServer) -> None:
+    await (await open_postgres(place, clock=RealClock())).close()
+    known = {each.number: each for each in load_migrations()}
+    for sql in (
+        "DROP TABLE sample, standing, uptime",
+        "DROP FUNCTION sample_of_run CASCADE",
+        "ALTER TABLE run DROP COLUMN stale_ms, DROP COLUMN latency",
+        *map(translate_schema, split_statements(known[23].sql)),
+        "INSERT INTO uptime VALUES ('a', 'day', 0, 100, 0, 0, 1, 0, 'A2')",
+        "INSERT INTO standing VALUES ('a', 3600005, 3600900, 1, 32400000, 700, 20, 3, 2, 1, 'B')",
+        "DELETE FROM migration WHERE number >= 26",
+    ):
+        execute(place.url, sql, place.schema)
+    await (await open_postgres(place, clock=RealClock())).close()
+
+    sums = execute(place.url, "SELECT unit, start_ms, up_ms, ok, latency FROM uptime ORDER BY unit", place.schema)
+    assert sums == [("day", 0, 800, 3, "{}"), ("hour", 3_600_000, 700, 2, "{}")]
+    found = execute(place.url, "SELECT job, at_ms, stale_ms, counted_ms FROM standing", place.schema)
+    assert found == [("a", 3_600_005, 32_400_000, 3_600_900)]

@@ -66,6 +66,23 @@ def test_migrating_from_each_past_version_gives_the_schema_of_a_new_file(tmp_pat
     new.close()
 
 
+def test_uptime_that_earlier_versions_have_counted_is_kept(tmp_path: Path) -> None:
+    known, path = load_migrations(), tmp_path / "old.db"
+    old, hour_ms = sqlite3.connect(path, isolation_level=None), 3_600_000
+    migrate(old, path, known[:23], 0)
+    old.execute("INSERT INTO uptime VALUES ('a', 'day', 0, 100, 0, 0, 1, 0, 'A2')")
+    standing = ("a", hour_ms + 5, hour_ms + 900, 1, 9 * hour_ms, 700, 20, 3, 2, 1, "B")
+    old.execute("INSERT INTO standing VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", standing)
+    migrate(old, path, known, 0)
+
+    assert old.execute("SELECT * FROM uptime ORDER BY unit").fetchall() == [
+        ("a", "day", 0, 800, 20, 3, 3, 1, "{}"),
+        ("a", "hour", hour_ms, 700, 20, 3, 2, 1, "{}"),
+    ]
+    assert old.execute("SELECT * FROM standing").fetchall() == [("a", hour_ms + 5, 1, 9 * hour_ms, hour_ms + 900)]
+    old.close()
+
+
 def test_an_old_database_is_copied_before_it_is_migrated(database: sqlite3.Connection, path: Path) -> None:
     migrate(database, path, [FIRST], 0)
     database.execute("INSERT INTO a VALUES (7)")
